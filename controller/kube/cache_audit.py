@@ -1,11 +1,12 @@
 """Periodically compares a cache with the API server, to detect watch events that were silently lost.
 
-Object counts are compared after every watch, with a list of one object; resource versions rarely, with a metadata-only
-list. A difference is only reported.
+Object counts are compared after every watch, with a list of one object; names and resource versions rarely, with a
+metadata-only list. A difference is only reported.
 """
 
 import random
 from collections.abc import Hashable
+from collections.abc import Set as AbstractSet
 from typing import Protocol
 
 import msgspec
@@ -60,40 +61,46 @@ class CacheAudit:
         """Whether the object is cached, in any version."""
         return self._view.version(namespace, name) is not None
 
-    async def find_difference(self, version: str, *, lacking: int) -> str | None:
+    async def find_difference(self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()) -> str | None:
         """Return which events up to *version* were missed, ``None`` if none, or if the server does not answer.
 
-        *lacking* is the number of objects that could not be read and are not cached in an earlier version either.
+        *lacking* has the objects that could not be read and are not cached in an earlier version either, by namespace
+        and name.
         """
         self._audits = (self._audits + 1) % _VERSION_CHECK_INTERVAL
         try:
-            count = await (self._count(version) if self._audits else self._count_and_check(version))
+            count = await (self._count(version) if self._audits else self._count_and_check(version, lacking))
         except (ApiError, msgspec.MsgspecError):
             return None  # an outage, or the version has expired: nothing is known about the cache
         except _MissedEventError as missed:
             return str(missed)
-        held = len(self._view) + lacking
+        held = len(self._view) + len(lacking)
         return None if held == count else f"the cache has {held} objects, the server has {count}"
 
     async def _count(self, version: str) -> int:
         page = await self._read(version, limit=1)
         return len(page.items or ()) + page.metadata.remaining
 
-    async def _count_and_check(self, version: str) -> int:
-        """Return the number of objects after checking the version of each."""
+    async def _count_and_check(self, version: str, lacking: AbstractSet[tuple[str, str]]) -> int:
+        """Return the number of objects after checking that the cache has each in its version or a later one.
+
+        Where a creation and a deletion were lost, the counts are equal.
+        """
         count, token = 0, ""
         while True:
             page = await self._read(version, limit=self._page, token=token, metadata_only=True)
             for raw in page.items or ():
-                self._check(bytes(raw))
+                self._check(bytes(raw), lacking)
             count += len(page.items or ())
             token = page.metadata.continue_token
             if not token:
                 return count
 
-    def _check(self, raw: bytes) -> None:
+    def _check(self, raw: bytes, lacking: AbstractSet[tuple[str, str]]) -> None:
         meta = read_meta(raw)
         held = self._view.version(meta.namespace, meta.name)
+        if held is None and (meta.namespace, meta.name) not in lacking:
+            raise _MissedEventError(f"{meta.path} is not cached, the server has it in version {meta.resource_version}")
         if held is not None and meta.resource_version.isdecimal() and held < int(meta.resource_version):
             raise _MissedEventError(f"{meta.path} is cached in version {held}, the server has {meta.resource_version}")
 
@@ -103,4 +110,4 @@ class CacheAudit:
 
 
 class _MissedEventError(Exception):
-    """An object was cached in an older version than the server's; the message names it."""
+    """An object is not cached, or in an older version than the server's; the message names it."""

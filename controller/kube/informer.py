@@ -317,7 +317,7 @@ class Informer(Generic[T]):
         """Relist if a watch event was silently lost."""
         if self._audit is None:
             return
-        lacking = sum(not self._audit.contains(*name) for name in self._unreadable)
+        lacking = {name for name in self._unreadable if not self._audit.contains(*name)}
         difference = await self._audit.find_difference(self.version, lacking=lacking)
         if difference is not None:
             raise _RelistError(f"an event was lost: {difference}")

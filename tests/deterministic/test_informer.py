@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from controller.kube.cache_audit import CacheAudit
 from controller.kube.informer import Informer, WatchOptions
 from tests.deterministic.clock import simulate
 from tests.deterministic.transport import ServedApi, connected
@@ -112,6 +113,45 @@ def test_informer_recovers_from_cuts_expiry_and_outages(seed):
     history, stored, lists = run(seed, minutes=10, faults=True)
     assert history.objects == stored
     assert lists > 1
+
+
+class Versions(dict[tuple[str, str], int]):
+    """A cache as the audit sees it: the version of each object by namespace and name."""
+
+    def version(self, namespace: str, name: str) -> int | None:
+        return self.get((namespace, name))
+
+
+@pytest.mark.parametrize(
+    ("lost", "extra", "unreadable", "found"),
+    [
+        ("", "", "", None),
+        ("b", "c", "", "is not cached"),
+        ("b", "", "", "the cache has 1 objects, the server has 2"),
+        ("", "c", "", "the cache has 3 objects, the server has 2"),
+        ("b", "", "b", None),
+    ],
+)
+def test_audit_finds_lost_creations_and_deletions_also_together(lost, extra, unreadable, found):
+    async def main() -> list[str | None]:
+        server = new_server(asyncio.get_running_loop().time)
+        served = ServedApi(server, lambda: 0.001)
+        for name in "ab":
+            send(server, "POST", PATH, thing(name, {"size": 1}))
+        cached = Versions({key: int(obj["metadata"]["resourceVersion"]) for key, obj in server.objects(THINGS).items()})
+        namespace = next(iter(cached))[0]
+        cached.pop((namespace, lost), None)
+        cached |= {(namespace, name): 1 for name in extra}
+        async with connected(served) as api:
+            audit = CacheAudit(api, PATH, cached)
+            lacking = {(namespace, name) for name in unreadable}
+            reports = [await audit.find_difference(str(server.version), lacking=lacking) for _ in range(15)]
+        await served.close()
+        return reports
+
+    reports = [report for report in simulate(main, 1) if report is not None]
+    assert (found is None) == (not reports)
+    assert not found or any(found in report for report in reports)
 
 
 def test_one_seed_gives_one_history():
