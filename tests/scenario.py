@@ -18,6 +18,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Reservation, Workload, WorkloadState
 from tests.scenario_parser import amounts, cluster, known, policy, queue, workloads
+from tests.workloads import changed
 
 SCENARIOS = Path(__file__).parent / "scenarios"
 
@@ -116,7 +117,7 @@ class Scenario:
         return self._outcome(self.state.plan(self.now))
 
     def _update(self, workload: Workload, **changes: Any) -> None:
-        self.state.workload_changed(replace(workload, **changes), self.now)
+        self.state.workload_changed(changed(workload, **changes), self.now)
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(published=[wait.workload.name for wait in plan.waits])

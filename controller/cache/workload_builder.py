@@ -46,6 +46,7 @@ from controller.engine.state.workloads import (
     Reservation,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
 )
 
@@ -95,9 +96,7 @@ class LocalState:
 
 
 NO_LOCAL_STATE = LocalState()
-
 _NOT_MANAGED = BuildResult()
-
 _SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
 
 
@@ -203,9 +202,8 @@ def build_quarantined(
 
 def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
-    if integrations.get(binding.template.kind) is None or integrations.is_exempt(binding.namespace):
-        return False
-    return not is_dependency_only(binding)
+    gated = integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
+    return gated and not is_dependency_only(binding)
 
 
 def _was_suspended_here(binding: CachedBinding, integrations: Integrations) -> bool:
@@ -244,33 +242,36 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         kind=binding.api.kind,
         queue=inputs.queue,
         requirements=context.requirements.build(
-            binding,
-            inputs.requests,
-            context.priorities,
-            preferences=_preferences(inputs),
+            binding, inputs.requests, context.priorities, preferences=_preferences(inputs)
         ),
         priority=context.priorities.value(priority_class),
-        priority_class=priority_class,
-        task_classes=template.requests.task_classes if template and template.requests else (),
-        unknown_class=bool(priority_class) and priority_class not in context.priorities,
         created_at=_queued_since(inputs),
         state=status.state,
         admission=status.admission,
         hold=_pending_reason(inputs, status),
+        details=_details(inputs, status, context, priority_class).shared(),
+    )
+
+
+def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_class: str) -> WorkloadDetails:
+    binding, template = inputs.binding, inputs.template
+    is_admitted = status.state is WorkloadState.ADMITTED
+    return WorkloadDetails(
+        priority_class=priority_class,
+        task_classes=template.requests.task_classes if template and template.requests else (),
+        unknown_class=bool(priority_class) and priority_class not in context.priorities,
         gang=inputs.membership.group,
         evictions=status.evictions,
+        failed_starts=status.failed_starts,
+        has_run=is_admitted and inputs.local_state.has_run,
+        unplaced=is_admitted and not binding.is_suspended and not binding.targets,
+        placed_at=clusters_changed_at(binding) if is_admitted else 0,
         preserved=binding.details.preserved,
         preempts=context.priorities.preempts(priority_class),
         nomination=status.held,
         reservation=status.reserved,
         eviction_retry_at=status.stays_until,
-        failed_starts=status.failed_starts,
-        has_run=status.state is WorkloadState.ADMITTED and inputs.local_state.has_run,
-        unplaced=status.state is WorkloadState.ADMITTED and not binding.is_suspended and not binding.targets,
-        placed_at=clusters_changed_at(binding) if status.state is WorkloadState.ADMITTED else 0,
-        last_admission=_finished_admission(inputs, context.finished_after)
-        if status.state is WorkloadState.FINISHED
-        else None,
+        last_admission=_finished_admission(inputs, status, context.finished_after),
     )
 
 
@@ -352,16 +353,16 @@ def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[
     )
 
 
-def _finished_admission(inputs: _Inputs, finished_after: int) -> Admission | None:
+def _finished_admission(inputs: _Inputs, status: _Status, finished_after: int) -> Admission | None:
     """Return what a finished workload held, ``None`` unless it finished recently."""
-    binding, record = inputs.binding, inputs.binding.record
-    if binding.details.ended_at is None or binding.details.ended_at <= finished_after:
+    binding, record, ended_at = inputs.binding, inputs.binding.record, inputs.binding.details.ended_at
+    if status.state is not WorkloadState.FINISHED or ended_at is None or ended_at <= finished_after:
         return None
     if record is not None and record.admits:
         charge = charges.recorded(binding, inputs.requests, record)
     else:
         charge = charges.adopted(binding, inputs.requests)
-    return replace(charge.admission, ends_at=binding.details.ended_at)
+    return replace(charge.admission, ends_at=ended_at)
 
 
 def _with_record(inputs: _Inputs, status: _Status) -> _Status:
@@ -494,7 +495,6 @@ def _queued_since(inputs: _Inputs) -> int:
     binding, template, record = inputs.binding, inputs.template, inputs.binding.record
     if record is not None and record.waiting_since is not None and (record.evictions or template is None):
         return record.waiting_since
-    created_at = inputs.membership.created_at
-    if created_at is not None:
-        return created_at
+    if inputs.membership.created_at is not None:
+        return inputs.membership.created_at
     return template.created_at if template else binding.created_at

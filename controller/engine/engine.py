@@ -344,7 +344,7 @@ class Engine:
         if workload.admission is not None and workload.admission.ends_at is not None:
             self.index.expires_at(workload.admission.ends_at, workload.uid)
         forbidden = self.policy.refusal(
-            workload.namespace, workload.queue, workload.priority_class, *workload.task_classes
+            workload.namespace, workload.queue, workload.priority_class, *workload.details.task_classes
         )
         # Its charges already show that its eviction is in progress.
         own = None if workload.is_leaving and _is_preemption_in_progress(workload.hold) else workload.hold

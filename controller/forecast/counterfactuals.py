@@ -215,11 +215,12 @@ class _Search:
             if node.parent is not None
             and node.name != workload.queue
             and node.queue.state is QueueState.OPEN
-            and policy.refusal(workload.namespace, node.name, workload.priority_class, *workload.task_classes) is None
+            and policy.refusal(workload.namespace, node.name, workload.priority_class, *workload.details.task_classes)
+            is None
         ]
         pending = self._engine.pending.queues
         for name in sorted(usable, key=lambda name: (len(pending.get(name, ())), name))[:_MAX_QUEUES]:
-            if self._admits_as(replace(workload, queue=name, nomination=None, reservation=None)):
+            if self._admits_as(replace(workload, queue=name, details=workload.details.without_claims())):
                 yield self._own(Dimension.QUEUE, "spec.queue", workload.queue, name)
 
     def higher_priority(self) -> Iterator[Counterfactual]:
@@ -229,12 +230,13 @@ class _Search:
             (value, name)
             for name, value in (self._job.priority_classes or {}).items()
             if value > workload.priority
-            and policy.refusal(workload.namespace, workload.queue, name, *workload.task_classes) is None
+            and policy.refusal(workload.namespace, workload.queue, name, *workload.details.task_classes) is None
         )
 
         def raised(count: int) -> Workload:
             value, name = classes[count - 1]
-            return replace(workload, priority=value, priority_class=name, unknown_class=False)
+            details = replace(workload.details, priority_class=name, unknown_class=False)
+            return replace(workload, priority=value, details=details)
 
         count = least(lambda n: self._admits_as(raised(n)), len(classes))
         if count is not None:

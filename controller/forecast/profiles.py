@@ -1,7 +1,6 @@
 """What is known about the run time of a workload before it runs, and the ends of runs, from the cached objects."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from controller.cache.objects import CachedBinding, CachedTemplate, is_finished
 from controller.cache.store import Store
@@ -35,7 +34,7 @@ def expecting(workload: Workload, run_times: RunTimes, profile: JobProfile, conf
     probabilities = [1 - (1 - confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
     seconds = run_times.quantiles(profile, probabilities)
     times = [max(round(each * _SECOND), _SECOND) for each in seconds]
-    return replace(workload, run_time_ms=times[0], run_time_bounds_ms=tuple(times[1:]))
+    return workload.expecting(*times)
 
 
 def _profile(queue: str, namespace: str, template: CachedTemplate | None, requests: Resources) -> JobProfile:

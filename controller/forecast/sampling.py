@@ -7,7 +7,7 @@ from math import sqrt
 from random import Random
 from statistics import NormalDist
 
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadDetails, WorkloadUid
 from controller.forecast.futures import Future
 from controller.forecast.run_times import MAX_SECONDS, JobProfile, RunTimes, keys_of
 
@@ -102,23 +102,22 @@ def _poisson(random: Random) -> int:
 
 def _again(workload: Workload, number: int, copy: int) -> Workload:
     """Return a pending workload like *workload*, a day later."""
-    return replace(
-        Workload(
-            uid=WorkloadUid(f"{workload.uid}/{number}/{copy}"),
-            namespace=workload.namespace,
-            name=workload.name,
-            kind=workload.kind,
-            queue=workload.queue,
-            requirements=replace(
-                workload.requirements,
-                excluded_clusters=frozenset(),
-                current_clusters=frozenset(),
-                evicting_from=frozenset(),
-            ),
+    details = workload.details
+    return Workload(
+        uid=WorkloadUid(f"{workload.uid}/{number}/{copy}"),
+        namespace=workload.namespace,
+        name=workload.name,
+        kind=workload.kind,
+        queue=workload.queue,
+        requirements=replace(
+            workload.requirements,
+            excluded_clusters=frozenset(),
+            current_clusters=frozenset(),
+            evicting_from=frozenset(),
         ),
         priority=workload.priority,
-        priority_class=workload.priority_class,
-        task_classes=workload.task_classes,
         created_at=workload.created_at + _DAY,
-        preempts=workload.preempts,
+        details=WorkloadDetails(
+            priority_class=details.priority_class, task_classes=details.task_classes, preempts=details.preempts
+        ).shared(),
     )

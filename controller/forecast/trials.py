@@ -69,7 +69,7 @@ class Trials:
 
 def finished(workload: Workload) -> Workload:
     """Return *workload* after it has finished."""
-    return replace(workload, state=WorkloadState.FINISHED, admission=None, nomination=None, reservation=None)
+    return replace(workload, state=WorkloadState.FINISHED, admission=None, details=workload.details.without_claims())
 
 
 def least(admits: Callable[[int], bool], most: int, guess: int = 0) -> int | None:

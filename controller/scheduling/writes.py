@@ -118,7 +118,7 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
         queue=workload.queue,
         clusters=tuple(target.name for target in decision.clusters),
         wait_seconds=(decision.admission.admitted_at - workload.created_at) / 1000,
-        priority_class="" if workload.unknown_class else workload.priority_class,
+        priority_class="" if workload.details.unknown_class else workload.priority_class,
     )
 
 

@@ -275,7 +275,7 @@ class Simulation:
             if known.run_time_ms is not None:
                 # Its run begins when the write of its admission is complete.
                 run_time = self._trace.start + now - admission.admitted_at + job.submission.runtime
-                known = replace(known, run_time_ms=run_time)
+                known = known.expecting(run_time)
             self._update(known, now)
 
     def _complete(self, job: SimulatedJob, run: int, *, now: int) -> None:
@@ -312,7 +312,7 @@ class Simulation:
         """Return the submitted workload with its run time, counted from *since*."""
         if not self._settings.knows_run_times:
             return submission.workload
-        return replace(submission.workload, run_time_ms=max(submission.at - since, 0) + submission.runtime)
+        return submission.workload.expecting(max(submission.at - since, 0) + submission.runtime)
 
     def _update(self, workload: Workload, now: int) -> None:
         self._state.workload_changed(workload, self._trace.start + now)

@@ -107,7 +107,7 @@ def test_state_after_all_events():
     ear = fed(store)
     assert sorted(ear.workloads) == ["newer", "rb-j1", "rb-j2", "rb-j3"]
     assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
-    assert ear.workloads["rb-j3"].unknown_class
+    assert ear.workloads["rb-j3"].details.unknown_class
     assert ear.queues["a"].weight == 3
 
 
@@ -144,7 +144,7 @@ def test_workload_without_a_class_has_the_default_class():
     upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
     store.sync_to(ear, 0)
-    assert (ear.workloads["rb-j1"].priority_class, ear.workloads["rb-j1"].unknown_class) == ("usual", False)
+    assert (ear.workloads["rb-j1"].priority_class, ear.workloads["rb-j1"].details.unknown_class) == ("usual", False)
     remove(store, "priority_classes", priority_class("usual", 7, default=True))
     upsert(store, ("priority_classes", priority_class("other", 7, default=True)))
     store.sync_to(ear, 0)
@@ -158,7 +158,7 @@ def test_workload_of_deleted_class_gets_the_default_class():
     store.sync_to(ear, 0)
     remove(store, "priority_classes", high)
     store.sync_to(ear, 0)
-    assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].unknown_class) == (0, True)
+    assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].details.unknown_class) == (0, True)
 
 
 def test_workloads_are_sent_before_clusters():

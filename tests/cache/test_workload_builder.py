@@ -13,7 +13,14 @@ from controller.cache.objects import BindingCondition, CachedHyperJob
 from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind
-from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
+from controller.engine.state.workloads import (
+    Admission,
+    ClusterCharge,
+    HyperJobGang,
+    Reservation,
+    WorkloadDetails,
+    WorkloadState,
+)
 from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import CREATED_MS, admission_record, binding, job, priority_class, raw
 
@@ -611,7 +618,7 @@ def test_priority_is_that_of_the_priority_class(named, expected):
     store.jobs.upsert(store.jobs.decode(job("j1", priority=named)))
     store.sync_to(ear, 0)
     workload = ear.workloads["rb-j1"]
-    assert (workload.priority, workload.unknown_class) == expected
+    assert (workload.priority, workload.details.unknown_class) == expected
 
 
 def test_workload_moved_by_others_is_reported_as_not_run_there():
@@ -702,5 +709,20 @@ def test_eviction_in_progress_counts_at_once(has_run, taken_back, counts):
     store.sync_to(ear, 0)
     workload = ear.workloads["rb-j1"]
     assert workload.state is WorkloadState.PENDING
-    assert (workload.evictions, workload.failed_starts) == counts
+    assert (workload.evictions, workload.details.failed_starts) == counts
     assert workload.hold.reason is (Reason.STARTUP_BACKOFF if taken_back else Reason.PREEMPTION_IN_PROGRESS)
+
+
+def test_workloads_share_equal_details_without_amounts():
+    finished = Admission(ONE, (ClusterCharge("m1", ONE),))
+    assert WorkloadDetails(evictions=7).shared() is WorkloadDetails(evictions=7).shared()
+    assert WorkloadDetails(last_admission=finished).shared().last_admission is finished
+    assert WorkloadDetails(reservation=Reservation(1, finished.cluster_charges)).shared().reservation is not None
+
+
+def test_jobs_of_one_class_share_their_details():
+    store, ear = Store(), FakeEventHandler()
+    store.bindings.replace([store.bindings.decode(binding(name)) for name in ("j1", "j2")])
+    store.jobs.replace([store.jobs.decode(job(name, priority="high")) for name in ("j1", "j2")])
+    store.sync_to(ear, 0)
+    assert ear.workloads["rb-j1"].details is ear.workloads["rb-j2"].details

@@ -23,6 +23,7 @@ from controller.engine.state.workloads import (
     Reservation,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
@@ -225,9 +226,11 @@ class Model:
             state=WorkloadState.FINISHED if binding.phase is Phase.FINISHED else _state(binding, state),
             admission=admission,
             hold=Refusal(Reason.PREEMPTION_IN_PROGRESS) if binding.phase is Phase.LEAVING else None,
-            evictions=binding.evictions,
-            nomination=binding.nomination,
-            reservation=binding.reservation if binding.nomination is None else None,
+            details=WorkloadDetails(
+                evictions=binding.evictions,
+                nomination=binding.nomination,
+                reservation=binding.reservation if binding.nomination is None else None,
+            ),
         )
 
     # -- invariants -----------------------------------------------------

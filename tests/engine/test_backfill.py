@@ -20,9 +20,11 @@ from controller.engine.state.workloads import (
     HyperJobGang,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
+from tests.workloads import changed
 
 MINUTE = 60_000
 START = 1_000_000_000
@@ -131,9 +133,7 @@ class Schedule:
                     queue,
                     shape,
                     created_at=self.now,
-                    gang=gang,
-                    run_time_ms=run_time,
-                    run_time_bounds_ms=bounds,
+                    details=WorkloadDetails(gang=gang, run_time_ms=run_time, run_time_bounds_ms=bounds),
                 )
             )
         return found
@@ -284,7 +284,7 @@ def late_backfills(seed: int, known: Known) -> tuple[int, int]:
         shape = SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, Placement(spread=(Spread("cluster", 1, 1),)))
         uid = WorkloadUid(name)
         workload = Workload(uid, "ns", name, "Job", QueueName("q"), shape, created_at=at)
-        state.workload_changed(replace(workload, run_time_ms=run_time, run_time_bounds_ms=bounds), at)
+        state.workload_changed(changed(workload, run_time_ms=run_time, run_time_bounds_ms=bounds), at)
 
     submit("runs", 2, START, ends - START)
     state.plan(START)
@@ -361,9 +361,8 @@ def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
     state.queue_changed(Queue(QueueName("q")))
     whole = SchedulingRequirements({"cpu": 4}, {"cpu": 4}, Placement(spread=(Spread("cluster", 1, 1),)))
     for name, created_at in (("runs", 0), ("waits", now)):
-        workload = Workload(
-            WorkloadUid(name), "ns", name, "Job", QueueName("q"), whole, created_at=created_at, run_time_ms=480 * MINUTE
-        )
+        workload = Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), whole, created_at=created_at)
+        workload = workload.expecting(480 * MINUTE)
         state.workload_changed(workload, now)
     granted = False
     while now <= START + waited * MINUTE:

@@ -1,7 +1,5 @@
 """Node estimates: queried before an admission, awaited only by the workload concerned, never final (C3)."""
 
-from dataclasses import replace
-
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
@@ -16,9 +14,11 @@ from controller.engine.state.workloads import (
     HyperJobGang,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
+from tests.workloads import changed
 
 START = 1_000_000
 ONE = Placement(spread=(Spread("cluster", 1, 1),))
@@ -41,7 +41,8 @@ def gang(*sets: PodSet, **parts) -> SchedulingRequirements:
 
 def job(name: str, shape: SchedulingRequirements, **parts) -> Workload:
     parts.setdefault("queue", QueueName("q"))
-    return Workload(WorkloadUid(name), "ns", name, "Job", requirements=shape, **parts)
+    gang = WorkloadDetails(gang=parts.pop("gang", None))
+    return Workload(WorkloadUid(name), "ns", name, "Job", requirements=shape, details=gang, **parts)
 
 
 def site(name: str, cpu: int, used: int = 0) -> Cluster:
@@ -92,7 +93,7 @@ class Play:
 
 
 def _running(workload: Workload) -> Workload:
-    return replace(workload, has_run=True)
+    return changed(workload, has_run=True)
 
 
 def test_gang_is_admitted_after_a_sufficient_estimate():

@@ -32,6 +32,7 @@ from tests.engine.test_preemption import (
     play,
 )
 from tests.engine.worlds import CLUSTERS, NOW, build
+from tests.workloads import changed
 
 crowds = draws(120)
 
@@ -159,7 +160,7 @@ def test_lost_record_of_a_part_withdraws_the_gangs_nominations():
     rules, things = small()
     state = build(rules, *things)
     assert {each.workload.name for each in evictions(state.plan(NOW))} == {"a-0", "a-1"}
-    lost = replace(state.workloads[WorkloadUid("uid-h-1")], nomination=None)
+    lost = changed(state.workloads[WorkloadUid("uid-h-1")], nomination=None)
     state.workload_changed(lost, NOW)
     plan = state.plan(NOW)
     assert [note.workload.name for note in plan.record_updates if note.nomination is None] == ["h-0"]

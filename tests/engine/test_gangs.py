@@ -6,6 +6,7 @@ from controller.engine.reasons import Reason
 from controller.engine.state.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
 from tests.scenario_parser import cluster, workloads
+from tests.workloads import changed
 
 
 def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, parts: int | None = None) -> Scenario:
@@ -20,7 +21,7 @@ def play(cpus: list[int], *, room: dict[str, int], minimum: int | None = None, p
     )
     for number, cpu in enumerate(cpus):
         [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}}, number)
-        scenario.state.workload_changed(replace(part, gang=group), scenario.now)
+        scenario.state.workload_changed(changed(part, gang=group), scenario.now)
     return scenario
 
 
@@ -78,7 +79,7 @@ def test_gang_waits_until_its_minimum_of_parts_exists():
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
     [part] = workloads({"name": "part-1", "queue": "q", "asks": {"cpu": 2}}, 1)
-    scenario.state.workload_changed(replace(part, gang=HyperJobGang("hyper/1", 2, 2)), scenario.now)
+    scenario.state.workload_changed(changed(part, gang=HyperJobGang("hyper/1", 2, 2)), scenario.now)
     assert admitted(scenario) == {"part-0": "m1", "part-1": "m1"}
 
 

@@ -20,10 +20,12 @@ from controller.engine.state.workloads import (
     HyperJobGang,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
 from controller.engine.steps import advance
+from tests.workloads import changed
 
 QUEUES = [QueueName(f"q{number}") for number in range(7)]
 RESOURCES = ["cpu", "memory", "nvidia.com/gpu"]
@@ -163,7 +165,7 @@ class Life:
 
     def tell(self, workload: Workload | None, **changes: object) -> None:
         if workload is not None:
-            self.state.workload_changed(replace(workload, **changes), self.now)
+            self.state.workload_changed(changed(workload, **changes), self.now)
 
     def arrive(self) -> None:
         self.number += 1
@@ -179,9 +181,11 @@ class Life:
                 priority=self.dice.choice([0, 0, 0, 10]),
                 created_at=self.now + self.dice.randint(-2, 2) * 1000,
                 hold=hold,
-                run_time_ms=self.dice.choice([None, None, 1_000, 50_000]) if self.exchanges else None,
-                preserved=self.exchanges and self.dice.random() < 0.1,
-                preempts=self.dice.random() < 0.9 or not self.exchanges,
+                details=WorkloadDetails(
+                    run_time_ms=self.dice.choice([None, None, 1_000, 50_000]) if self.exchanges else None,
+                    preserved=self.exchanges and self.dice.random() < 0.1,
+                    preempts=self.dice.random() < 0.9 or not self.exchanges,
+                ),
             ),
             self.now,
         )

@@ -19,6 +19,7 @@ from controller.engine.state.workloads import (
     HyperJobGang,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
@@ -93,8 +94,10 @@ def job(draw, number, free):
         created_at=number * 1000,
         state=WorkloadState.ADMITTED if where else WorkloadState.PENDING,
         admission=Admission(asks, (ClusterCharge(where, asks),), admitted_at=number) if where else None,
-        preserved=draw(st.sampled_from([False] * 7 + [True])),
-        preempts=draw(st.sampled_from([True] * 5 + [False])),
+        details=WorkloadDetails(
+            preserved=draw(st.sampled_from([False] * 7 + [True])),
+            preempts=draw(st.sampled_from([True] * 5 + [False])),
+        ),
     )
 
 
@@ -108,7 +111,7 @@ def one_of(queue, name, asks, admission, group=None):
         requirements=SchedulingRequirements(asks, asks, Placement(spread=ONE)),
         state=WorkloadState.ADMITTED if admission else WorkloadState.PENDING,
         admission=admission,
-        gang=group,
+        details=WorkloadDetails(gang=group),
     )
 
 
@@ -238,7 +241,7 @@ def test_only_evictable_workloads_are_evicted(crowd):
             assert rules.preemption.enabled
             assert victim.queue == preemptor.queue
             assert victim.priority < preemptor.priority
-            assert preemptor.preempts
+            assert preemptor.details.preempts
         else:
             assert rules.reclaim.enabled
             assert victim.queue != preemptor.queue

@@ -19,6 +19,7 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
 )
+from tests.workloads import changed
 
 STEP = 10_000
 LONGEST = 20 * STEP
@@ -74,7 +75,7 @@ class Stream:
                 shapes = [
                     SchedulingRequirements({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))
                 ]
-                return [replace(small(f"wide-{n}", shape), gang=group) for n, shape in enumerate(shapes)]
+                return [changed(small(f"wide-{n}", shape), gang=group) for n, shape in enumerate(shapes)]
         return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, ONE))]
 
     @property

@@ -8,6 +8,7 @@ from controller.engine.lifecycle.startup import backoff_ms
 from controller.engine.plan import Evict
 from controller.engine.state.workloads import WorkloadState
 from tests.scenario import Scenario
+from tests.workloads import changed
 
 HOUR = 3_600_000
 
@@ -36,7 +37,7 @@ def test_rejected_startup_eviction_is_retried_after_its_backoff():
     scenario = late()
     before = scenario.by_name("j")
     assert evicted(scenario) == ["j"]
-    scenario.state.workload_changed(replace(before, eviction_retry_at=scenario.now + 5_000), scenario.now)
+    scenario.state.workload_changed(changed(before, eviction_retry_at=scenario.now + 5_000), scenario.now)
     scenario.now += 4_999
     assert evicted(scenario) == []
     scenario.now += 1

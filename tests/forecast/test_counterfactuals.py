@@ -33,6 +33,7 @@ from controller.forecast.counterfactuals import (
 )
 from controller.forecast.trials import Trials, finished, least, step_of
 from tests.engine.test_remedies import NOW, Case, pending
+from tests.workloads import changed
 
 UNITS = {"cpu": 500, "memory": 256 * 2**20, "nvidia.com/gpu": 1000, "pods": 1}
 TAINTS = [Taint("dedicated", "training", "NoSchedule"), Taint("spot", "", "NoExecute")]
@@ -119,11 +120,11 @@ class World(Case):
     def changed_job(self, workload: Workload, change: FieldChange) -> Workload:
         if change.field == "status.state.phase":
             # Its cluster's summary still includes its pods.
-            return replace(finished(workload), last_admission=replace(workload.admission, ends_at=NOW))
+            return changed(finished(workload), last_admission=replace(workload.admission, ends_at=NOW))
         if change.field == "spec.queue":
             return replace(workload, queue=QueueName(change.after))
         if change.field == "spec.priorityClassName":
-            return replace(workload, priority=CLASSES[change.after], priority_class=change.after)
+            return changed(workload, priority=CLASSES[change.after], priority_class=change.after)
         if change.field == "spec.placement.clusterTolerations":
             tolerations = tuple(msgspec.json.decode(change.after, type=tuple[Toleration, ...]))
             placement = replace(workload.requirements.placement, tolerations=tolerations)

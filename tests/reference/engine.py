@@ -11,6 +11,7 @@ from controller.engine.state.workloads import (
     ClusterCharge,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
@@ -129,9 +130,11 @@ def _workload(job: plain.Job) -> Workload:
         created_at=LONG_AGO + job.since * 1000,
         state=WorkloadState.ADMITTED if job.cluster else WorkloadState.PENDING,
         admission=Admission(job.requests, bookings, admitted_at=NOW - job.ran * 1000) if job.cluster else None,
-        evictions=job.evictions,
-        preempts=not job.never,
-        preserved=job.preserved,
-        has_run=bool(job.cluster),
-        run_time_ms=job.run_time * 1000 if job.run_time is not None else None,
+        details=WorkloadDetails(
+            evictions=job.evictions,
+            preempts=not job.never,
+            preserved=job.preserved,
+            has_run=bool(job.cluster),
+            run_time_ms=job.run_time * 1000 if job.run_time is not None else None,
+        ),
     )

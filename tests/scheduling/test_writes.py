@@ -1,7 +1,6 @@
 """The writes of decisions, repairs and records."""
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -31,6 +30,7 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from controller.scheduling.writes import confirmation_write, decision_write, nomination_write, repair_write
+from tests.workloads import changed
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
@@ -129,7 +129,7 @@ def test_failed_start_records_backoff_and_cluster():
 
 def test_gang_eviction_resets_failed_starts():
     back_off = StartupBackoff(since=61_000, until=121_000, caused_failure=False)
-    decided = Evict(replace(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
+    decided = Evict(changed(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
     made = decision_write(
         decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
     )
@@ -178,7 +178,7 @@ def test_old_record_has_no_failed_starts():
     ],
 )
 def test_nomination_is_recorded_and_counters_are_kept(held, written):
-    waits = replace(WORKLOAD, evictions=2)
+    waits = changed(WORKLOAD, evictions=2)
     made = nomination_write(
         RecordUpdate(waits, held), facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1))
     )
@@ -321,7 +321,7 @@ def test_accepted_move_and_resize_are_recorded():
     m2 = ClusterName("m2")
     larger = {**CHARGE, "cpu": 4000}
     admission = Admission(larger, (ClusterCharge(m2, larger),), admitted_at=61_000, moved=True, resized=True)
-    workload = replace(WORKLOAD, admission=admission, placed_at=90_000)
+    workload = changed(WORKLOAD, admission=admission, placed_at=90_000)
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = confirmation_write(seen, workload)
     assert made is not None

@@ -27,7 +27,13 @@ from controller.engine.state.requests import (
 )
 from controller.engine.state.requests import Task as TaskTemplate
 from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, scale, total
-from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import (
+    VOLCANO_JOB,
+    SchedulingRequirements,
+    Workload,
+    WorkloadDetails,
+    WorkloadUid,
+)
 from controller.simulator.trace import PodSet, Submission, Trace, format_duration
 
 ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
@@ -97,8 +103,8 @@ def to_trace(load: Load, *, start: int = 0) -> Trace:
             queue=job.queue,
             requirements=shape,
             priority=load.classes.get(job.priority_class, 0),
-            priority_class=job.priority_class,
             created_at=start + job.at,
+            details=WorkloadDetails(priority_class=job.priority_class),
         )
         submissions.append(Submission(workload, job.runtime, job.at, pods))
     return Trace(load.queues, load.clusters, tuple(submissions), start=start)

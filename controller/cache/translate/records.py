@@ -67,7 +67,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         waiting_since=before.waiting_since,
         evictions=before.evictions,
         attempts=before.attempts,
-        clusters_changed_at=workload.placed_at,
+        clusters_changed_at=workload.details.placed_at,
         excluded_clusters=before.excluded_clusters,
         plan_id=before.plan_id,
     )

@@ -164,7 +164,7 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         state=workload.state,
         priority=workload.priority,
         priority_class=workload.priority_class,
-        unknown_class=workload.unknown_class,
+        unknown_class=workload.details.unknown_class,
         raised_priority=raised_priority(snapshot.state, workload),
         since=format_time(workload.created_at),
         requests=positive_quantities(requirements.requests),

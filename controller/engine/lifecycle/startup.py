@@ -45,7 +45,7 @@ class StartupTracker:
                 # Its eviction may still be refused; then the earlier deadline applies.
                 self.requeued.pop(workload.uid, None)
             return
-        admitted_at = max(admission.admitted_at, workload.placed_at)
+        admitted_at = max(admission.admitted_at, workload.details.placed_at)
         if self.requeued.get(workload.uid, admitted_at) < admitted_at:
             del self.requeued[workload.uid]
         started_at = self.requeued.get(workload.uid, admitted_at)
@@ -108,7 +108,7 @@ class StartupChecks:
         for uid in self._tracker.pop_due(now):
             workload = self._workloads[uid]
             # Karmada has no cluster for it, so requeueing would mean a new admission.
-            if workload.unplaced or uid in self._tracker.requeued:
+            if workload.details.unplaced or uid in self._tracker.requeued:
                 failed.append(workload)
                 continue
             self._tracker.requeued[uid] = now
@@ -186,7 +186,7 @@ class StartupChecks:
                 for cluster_charge in _current_charges(part)
             }
             moved_clusters = tuple(sorted(clusters)) if has_moved else ()
-            until = now + self._backoff_for_ms(max(part.failed_starts for part in unit), has_moved=has_moved)
+            until = now + self._backoff_for_ms(max(part.details.failed_starts for part in unit), has_moved=has_moved)
             for workload in unit:
                 is_at_fault = workload.uid in at_fault
                 excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
@@ -276,11 +276,8 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
         workload,
         state=WorkloadState.PENDING,
         requirements=replace(workload.requirements, excluded_clusters=frozenset(back_off.excluded_clusters)),
-        has_run=False,
         hold=back_off.refusal,
-        nomination=None,
-        reservation=None,
-        **workload.eviction_history.after_eviction(has_run=workload.has_run, taken_back=True)._asdict(),
+        details=workload.details.after_eviction(taken_back=True),
     )
 
 

@@ -169,7 +169,7 @@ def preemption_candidates(
     policy: EvictionPolicy, parts: Sequence[Workload], candidates: PreemptionCandidates
 ) -> list[Victim]:
     """Return the victims that may be evicted for *parts* that start together, in eviction order."""
-    if not all(workload.preempts for workload in parts):
+    if not all(workload.details.preempts for workload in parts):
         return []
     priority, gang = min(workload.priority for workload in parts), parts[0].gang
     return [

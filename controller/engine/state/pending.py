@@ -153,7 +153,7 @@ def run_time_bounds(workload: Workload) -> tuple[int, ...]:
     """Return the expected run time and its less probable bounds, rounded up by at most an eighth; empty if unknown."""
     if workload.run_time_ms is None:
         return ()
-    return tuple(map(_rounded_up, (workload.run_time_ms, *workload.run_time_bounds_ms)))
+    return tuple(map(_rounded_up, (workload.run_time_ms, *workload.details.run_time_bounds_ms)))
 
 
 def _rounded_up(run_time_ms: int) -> int:
@@ -286,7 +286,7 @@ class PendingWorkloads:
             workload.is_leaving,
             nominated_cluster,
             immovable,
-            workload.preempts,
+            workload.details.preempts,
             reserved,
             run_time_bounds(workload) if self.is_by_run_time else (),
             workload.priority if self.is_by_priority else None,

@@ -210,8 +210,8 @@ class UsageTracker:
         if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
                 self.remove_or_orphan(before, workload, now)
-            elif workload.last_admission is not None:
-                self._clusters.add_recently_freed(workload.last_admission, now)
+            elif workload.details.last_admission is not None:
+                self._clusters.add_recently_freed(workload.details.last_admission, now)
             self.add(workload, now)
             return False
         if before.is_leaving and not workload.is_leaving:

@@ -6,6 +6,7 @@ A ``Workload`` is immutable and complete; after every change ``Engine`` receives
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from functools import lru_cache
 from typing import NamedTuple, NewType
 
 from controller.engine.reasons import Reason, Refusal
@@ -181,29 +182,15 @@ class EvictionHistory(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
-    """One gated binding; the names are the template's, the uid is the binding's."""
+class WorkloadDetails:
+    """Fields of a workload that are equal in many workloads, so that these share them."""
 
-    uid: WorkloadUid
-    namespace: str
-    name: str
-    kind: str
-    queue: QueueName
-    requirements: SchedulingRequirements
-    priority: int = 0
     priority_class: str = ""
     """Its class, else the cluster's default; empty where there is neither."""
     task_classes: tuple[str, ...] = ()
     """The PriorityClasses of its tasks' pods by name, as they count in the member clusters."""
     unknown_class: bool = False
-    """Its PriorityClass does not exist, so *priority* is the cluster's default (O2)."""
-    created_at: int = 0
-    """When the template was created, in milliseconds; an evicted workload keeps it."""
-    state: WorkloadState = WorkloadState.PENDING
-    admission: Admission | None = None
-    """Set while it holds charges; a pending workload that has it is still being evicted (P5)."""
-    hold: Refusal | None = None
-    """Why it does not compete, as far as its own objects show."""
+    """Its PriorityClass does not exist, so its priority is the cluster's default (O2)."""
     gang: HyperJobGang | None = None
     """The HyperJob gang that it is admitted with."""
     evictions: int = 0
@@ -235,10 +222,96 @@ class Workload:
     last_admission: Admission | None = field(default=None, compare=False)
     """Its admission until it finished recently, with the time; set where the finish itself was not observed."""
 
+    def shared(self) -> "WorkloadDetails":
+        """Return equal details that are shared, except those with amounts of their own."""
+        has_amounts = self.nomination or self.reservation or self.last_admission
+        return self if has_amounts else _shared_details(self)
+
+    def after_eviction(self, *, taken_back: bool) -> "WorkloadDetails":
+        """Return the details after an eviction, which is a failed start where it was *taken back* before it ran."""
+        history = EvictionHistory(self.evictions, self.failed_starts)
+        counts = history.after_eviction(has_run=self.has_run, taken_back=taken_back)
+        return replace(self.without_claims(), has_run=False, **counts._asdict())
+
+    def without_claims(self) -> "WorkloadDetails":
+        """Return the details without nomination and reservation."""
+        has_claims = self.nomination is not None or self.reservation is not None
+        return replace(self, nomination=None, reservation=None) if has_claims else self
+
+
+@lru_cache(maxsize=4096)
+def _shared_details(details: WorkloadDetails) -> WorkloadDetails:
+    """Return the first of equal details."""
+    return details
+
+
+NO_DETAILS = WorkloadDetails()
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """One gated binding; the names are the template's, the uid is the binding's."""
+
+    uid: WorkloadUid
+    namespace: str
+    name: str
+    kind: str
+    queue: QueueName
+    requirements: SchedulingRequirements
+    priority: int = 0
+    created_at: int = 0
+    """When the template was created, in milliseconds; an evicted workload keeps it."""
+    state: WorkloadState = WorkloadState.PENDING
+    admission: Admission | None = None
+    """Set while it holds charges; a pending workload that has it is still being evicted (P5)."""
+    hold: Refusal | None = None
+    """Why it does not compete, as far as its own objects show."""
+    details: WorkloadDetails = NO_DETAILS
+
     @property
-    def eviction_history(self) -> EvictionHistory:
-        """Return the counts of evictions and failed starts."""
-        return EvictionHistory(self.evictions, self.failed_starts)
+    def priority_class(self) -> str:
+        """Return its PriorityClass, else the cluster's default; empty where there is neither."""
+        return self.details.priority_class
+
+    @property
+    def gang(self) -> HyperJobGang | None:
+        """Return the HyperJob gang that it is admitted with."""
+        return self.details.gang
+
+    @property
+    def evictions(self) -> int:
+        """Return how often it was evicted (P4)."""
+        return self.details.evictions
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether it runs, or has run since its admission, on its present clusters."""
+        return self.details.has_run
+
+    @property
+    def preserved(self) -> bool:
+        """Return whether removing its clusters would not stop it (P4)."""
+        return self.details.preserved
+
+    @property
+    def nomination(self) -> Nomination | None:
+        """Return the nomination in its record."""
+        return self.details.nomination
+
+    @property
+    def reservation(self) -> Reservation | None:
+        """Return the head reservation in its record."""
+        return self.details.reservation
+
+    @property
+    def eviction_retry_at(self) -> int:
+        """Return before when its eviction is not tried again, in milliseconds."""
+        return self.details.eviction_retry_at
+
+    @property
+    def run_time_ms(self) -> int | None:
+        """Return the expected time from its admission to its end; ``None`` where unknown (O9)."""
+        return self.details.run_time_ms
 
     @property
     def is_leaving(self) -> bool:
@@ -281,7 +354,7 @@ class Workload:
     def has_resized(self) -> bool:
         """Return whether it was admitted here and uses more than its charge (D7); adopted workloads may."""
         return self._is_admitted_here and (
-            self.runs_after_finish or (self.admission is not None and self.admission.resized)
+            self.details.runs_after_finish or (self.admission is not None and self.admission.resized)
         )
 
     @property
@@ -300,24 +373,25 @@ class Workload:
 
     def admitted(self, admission: Admission) -> "Workload":
         """Return the workload after an admission."""
-        return replace(
-            self, state=WorkloadState.ADMITTED, admission=admission, hold=None, nomination=None, reservation=None
-        )
+        details = self.details.without_claims()
+        return replace(self, state=WorkloadState.ADMITTED, admission=admission, hold=None, details=details)
 
     def evicted(self) -> "Workload":
         """Return the workload after an eviction: pending, with its charges until it has stopped."""
-        history = self.eviction_history.after_eviction(has_run=self.has_run, taken_back=False)
-        return replace(
-            self, state=WorkloadState.PENDING, has_run=False, nomination=None, reservation=None, **history._asdict()
-        )
+        return replace(self, state=WorkloadState.PENDING, details=self.details.after_eviction(taken_back=False))
 
     def nominated_as(self, nomination: Nomination | None) -> "Workload":
         """Return the workload with *nomination*, or without one."""
-        return replace(self, nomination=nomination, reservation=None)
+        return replace(self, details=replace(self.details, nomination=nomination, reservation=None))
 
     def reserving(self, reservation: Reservation | None) -> "Workload":
         """Return the workload with the head reservation *reservation*, or without one."""
-        return replace(self, reservation=reservation)
+        return replace(self, details=replace(self.details, reservation=reservation))
+
+    def expecting(self, run_time_ms: int, *bounds_ms: int) -> "Workload":
+        """Return the workload with an expected run time and its less probable bounds."""
+        details = replace(self.details, run_time_ms=run_time_ms, run_time_bounds_ms=bounds_ms)
+        return replace(self, details=details.shared())
 
     @property
     def path(self) -> str:
@@ -371,20 +445,26 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     ran_on = before.state is WorkloadState.FINISHED or (
-        before.runs_after_finish and before.state is WorkloadState.ADMITTED
+        before.details.runs_after_finish and before.state is WorkloadState.ADMITTED
     )
-    return replace(workload, runs_after_finish=True) if ran_on else workload
+    return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
     """Return *workload* with the time when others last changed its clusters, as far as it was observed (R1)."""
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
+    details = workload.details
     if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
-        return replace(workload, placed_at=now) if workload.has_moved else workload
-    has_changed = before.unplaced != workload.unplaced or _clusters(before.admission) != _clusters(workload.admission)
-    placed_at = max(workload.placed_at, now if has_changed else before.placed_at)
-    return workload if placed_at == workload.placed_at else replace(workload, placed_at=placed_at)
+        placed_at = now if workload.has_moved else details.placed_at
+    else:
+        has_changed = before.details.unplaced != details.unplaced or (
+            _clusters(before.admission) != _clusters(workload.admission)
+        )
+        placed_at = max(details.placed_at, now if has_changed else before.details.placed_at)
+    return (
+        workload if placed_at == details.placed_at else replace(workload, details=replace(details, placed_at=placed_at))
+    )
 
 
 def _clusters(admission: Admission) -> set[ClusterName]:

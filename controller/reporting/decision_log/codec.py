@@ -16,13 +16,14 @@ from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadDetails, WorkloadUid
 from controller.reporting.decision_log.records import Fields
 
 #: Version of the line format; other versions are rejected.
 SCHEMA = 1
 
 _REQUIREMENTS: Final = "requirements"
+_DETAILS: Final = "details"
 _DIGEST: Final = "digest"
 _DIGEST_DIGITS: Final = 16
 #: Maximum number of requirements that are referenced by number; after that numbering starts again, to bound memory.
@@ -171,8 +172,11 @@ def _default_value(field: Field[Any]) -> object:
 
 
 _WORKLOAD_DEFAULTS: Final = {
-    field.name: _default_value(field) for field in fields(Workload) if field.name != _REQUIREMENTS
+    field.name: _default_value(field) for field in fields(Workload) if field.name not in (_REQUIREMENTS, _DETAILS)
 }
+
+#: A line has the details of a workload beside its other fields.
+_DETAILS_DEFAULTS: Final = {field.name: _default_value(field) for field in fields(WorkloadDetails)}
 
 
 class LineError(ValueError):
@@ -230,10 +234,11 @@ class EntryEncoder:
 def _encode_workload(workload: Workload, number: int) -> dict[str, Any]:
     """Return the fields of *workload* that differ from their defaults."""
     encoded: dict[str, Any] = {_REQUIREMENTS: number}
-    for name, default in _WORKLOAD_DEFAULTS.items():
-        value = getattr(workload, name)
-        if value != default:
-            encoded[name] = value
+    for source, defaults in ((workload, _WORKLOAD_DEFAULTS), (workload.details, _DETAILS_DEFAULTS)):
+        for name, default in defaults.items():
+            value = getattr(source, name)
+            if value != default:
+                encoded[name] = value
     return encoded
 
 
@@ -291,7 +296,10 @@ class EntryDecoder:
         requirements = self._requirements.get(number) if isinstance(number, int) else None
         if requirements is None or not isinstance(encoded, dict):
             raise LineError(f"requirements {number!r} are not defined before this line")
+        details = {name: encoded.pop(name) for name in _DETAILS_DEFAULTS if name in encoded}
         decoded: WorkloadChanged = msgspec.convert(
-            {**value, "workload": {**encoded, _REQUIREMENTS: {}}}, WorkloadChanged
+            {**value, "workload": {**encoded, _REQUIREMENTS: {}, _DETAILS: details}}, WorkloadChanged
         )
-        return WorkloadChanged(replace(decoded.workload, requirements=requirements), decoded.now)
+        workload = decoded.workload
+        workload = replace(workload, requirements=requirements, details=workload.details.shared())
+        return WorkloadChanged(workload, decoded.now)

@@ -30,6 +30,7 @@ from controller.engine.state.workloads import (
     Reservation,
     SchedulingRequirements,
     Workload,
+    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
@@ -97,11 +98,14 @@ workloads = st.builds(
     state=st.sampled_from(WorkloadState),
     admission=st.none() | admissions,
     hold=st.none() | refusals,
-    gang=st.none() | gangs,
-    nomination=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
-    reservation=st.none() | st.builds(Reservation, times, charges, st.none() | amounts),
-    runs_after_finish=st.booleans(),
-    last_admission=st.none() | admissions,
+    details=st.builds(
+        WorkloadDetails,
+        gang=st.none() | gangs,
+        nomination=st.none() | st.builds(Nomination, names, times, st.integers(0, 9), amounts),
+        reservation=st.none() | st.builds(Reservation, times, charges, st.none() | amounts),
+        runs_after_finish=st.booleans(),
+        last_admission=st.none() | admissions,
+    ),
 )
 clusters = st.builds(
     Cluster,
