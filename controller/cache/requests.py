@@ -177,6 +177,7 @@ class Priorities:
         return self._values.get(name, 0)
 
 
+_NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 _Interned = tuple[SchedulingRequirements, WorkloadRequests | None, Placement]
 
 
@@ -203,11 +204,13 @@ class RequirementsBuilder:
         priorities: Priorities,
         *,
         preferences: ClusterPreferences,
+        is_admitted: bool,
     ) -> SchedulingRequirements:
         """Return the scheduling requirements of a workload; without known requests, empty ones."""
         classes = requests.task_classes if requests else ()
         order = tuple(priorities.task_value(name) for name in classes)
-        current = frozenset([target.name for target in binding.targets])
+        # Only what is pending is compared with clusters; without them, an admission changes no requirements.
+        current = _NO_CLUSTERS if is_admitted else frozenset([target.name for target in binding.targets])
         evicting = frozenset(binding.evicting_from)
         # The ids stay valid while the value is cached, because it is cached together with their objects.
         known = (

@@ -242,7 +242,11 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
         kind=binding.api.kind,
         queue=inputs.queue,
         requirements=context.requirements.build(
-            binding, inputs.requests, context.priorities, preferences=_preferences(inputs)
+            binding,
+            inputs.requests,
+            context.priorities,
+            preferences=_preferences(inputs),
+            is_admitted=status.state is WorkloadState.ADMITTED,
         ),
         priority=context.priorities.value(priority_class),
         created_at=_queued_since(inputs),

@@ -530,6 +530,21 @@ def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
 
 
+def test_observed_admission_changes_nothing_in_the_engine():
+    stage, uid = Stage(1, {}), WorkloadUid(UID.format("a"))
+    stage.submit("a")
+    in_turn(stage)
+    assumed = stage.loop.state.workloads[uid]
+    patch = msgspec.json.decode(stage.hand.writes.get_nowait().patch)
+    (record,) = (step["value"] for step in patch if ADMISSION_ANNOTATION.rpartition("/")[2] in step["path"])
+    placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
+    stage.bind("a", record=msgspec.json.decode(record), **placed)
+    stage.store.confirm(uid, stage.version)
+    stage.loop._cycle()
+    assert stage.store.binding(uid).record.admits
+    assert stage.loop.state.workloads[uid] is assumed
+
+
 def test_placement_over_limit_is_pending_with_the_limit():
     stage = Stage(1, {})
     terms = [{"affinityName": f"a{number}", "clusterNames": [CLUSTER]} for number in range(MAX_TERMS + 1)]

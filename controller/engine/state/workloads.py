@@ -82,7 +82,7 @@ class SchedulingRequirements:
     preferred_clusters: tuple[ClusterName, ...] = ()
     """Preferred clusters, the first most (C3)."""
     current_clusters: frozenset[ClusterName] = frozenset()
-    """Clusters that it is placed on; Karmada's filters accept them."""
+    """Clusters that it is placed on while it is pending; Karmada's filters accept them."""
 
     @property
     def replica_requests(self) -> Resources:
