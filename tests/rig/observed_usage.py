@@ -29,7 +29,7 @@ class ObservedUsage:
         self.admitted_until: dict[str, float] = {}
         """When each binding, by uid, was last seen admitted."""
         self._placed_at: dict[str, float] = {}
-        """When Karmada placed a suspended binding, by uid."""
+        """When Karmada placed a binding without an admission, by uid: a suspended one, or again a finished one."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self._decided: dict[str, dict[str, Any]] = {}
@@ -97,7 +97,9 @@ class ObservedUsage:
             self.charges.pop(before.uid, None)
             self._decided.pop(before.uid, None)
         if after is not None:
-            if after.suspended and after.clusters and (before is None or not before.clusters):
+            if after.is_admitted_since(before):
+                self._placed_at.pop(after.uid, None)
+            elif after.holds and _is_placed_again(before, after):
                 self._placed_at[after.uid] = change.at
             self.bindings[change.key] = after
 
@@ -139,8 +141,8 @@ class ObservedUsage:
         )
 
     def is_unseen(self, binding: BindingState, at: float) -> bool:
-        """Return whether *binding* has no admission, and the controller may not know that Karmada has placed it."""
-        return binding.suspended and self._placed_at.get(binding.uid, float("-inf")) >= at - self._lag
+        """Return whether the controller may not know that Karmada has placed *binding* without an admission."""
+        return self._placed_at.get(binding.uid, float("-inf")) >= at - self._lag
 
     def held_on(self, cluster: str) -> requests.Amounts:
         """Return the usage of *cluster*, including what was admitted to it and Karmada has moved since."""
@@ -268,6 +270,12 @@ class ObservedUsage:
 def placement(binding: BindingState) -> Collection[str]:
     """Return the clusters of *binding*; those that it was admitted to, while Karmada names none."""
     return binding.clusters or binding.record.get("clusters") or ()
+
+
+def _is_placed_again(before: BindingState | None, after: BindingState) -> bool:
+    if before is None or not before.clusters:
+        return after.suspended
+    return before.is_finished and before.clusters != after.clusters
 
 
 def _is_charge(binding: BindingState, amounts: requests.Amounts) -> bool:

@@ -68,3 +68,14 @@ def test_workload_is_charged_with_the_requests_that_it_was_admitted_with():
         usage.apply(Change(3, "jobs", ("ns", "j"), JOB, larger, 1))
         usage.apply(Change(4, "resourcebindings", ("ns", "j-job"), paused, admitted, 1 + seconds))
         assert usage.held_in("root", 10)["cpu"] == charged
+
+
+def test_finished_workload_that_karmada_moved_counts_later():
+    usage = ObservedUsage(lag=1)
+    reported = [{"clusterName": "m1", "status": {"state": {"phase": "Completed"}}}]
+    finished, moved = {**binding("m1"), "status": {"aggregatedStatus": reported}}, binding("m2")
+    usage.apply(Change(1, "jobs", ("ns", "j"), None, JOB, 0))
+    usage.apply(Change(2, "resourcebindings", ("ns", "j-job"), None, finished, 0.1))
+    usage.apply(Change(3, "resourcebindings", ("ns", "j-job"), finished, moved, 0.2))
+    assert "cpu" not in usage.held_in("root", 0.3)
+    assert usage.held_in("root", 1.3)["cpu"] == 4
