@@ -4,7 +4,9 @@ Pure. The recorded charge counts unless the template requests more (D6, D7); ``s
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
+
+import msgspec
 
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
@@ -16,8 +18,7 @@ from controller.engine.state.workloads import Admission, ClusterCharge
 _NO_REQUESTS = WorkloadRequests(EMPTY)
 
 
-@dataclass(frozen=True, slots=True)
-class Charge:
+class Charge(msgspec.Struct, frozen=True):
     """An admission, and whether the template requests more than was recorded (D7)."""
 
     admission: Admission

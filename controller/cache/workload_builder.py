@@ -7,6 +7,9 @@ and clusters.
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+import msgspec
+from msgspec.structs import replace as replace_fields
+
 from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
 from controller.cache.data_requirements import NO_DATA, DataRequirement, eviction_reason, pending_reason
@@ -51,8 +54,7 @@ from controller.engine.state.workloads import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class BuildResult:
+class BuildResult(msgspec.Struct, frozen=True):
     """The workload of a binding, ``None`` if the binding is not managed, and the binding's conditions."""
 
     workload: Workload | None = None
@@ -75,8 +77,7 @@ class BuildContext:
     """Workloads that finished after this time, in milliseconds, may still be in cluster summaries (C2)."""
 
 
-@dataclass(frozen=True, slots=True)
-class LocalState:
+class LocalState(msgspec.Struct, frozen=True):
     """State of a binding that only this process knows: its writes in progress, a backoff, where it has run."""
 
     outcomes: tuple[AssumedOutcome, ...] = ()
@@ -100,8 +101,7 @@ _NOT_MANAGED = BuildResult()
 _SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
 
 
-@dataclass(frozen=True, slots=True)
-class _Status:
+class _Status(msgspec.Struct, frozen=True):
     """Status of a workload and what it holds."""
 
     state: WorkloadState | None
@@ -116,8 +116,7 @@ class _Status:
     stays_until: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class _Inputs:
+class _Inputs(msgspec.Struct, frozen=True):
     """A binding with everything that its workload is built from."""
 
     binding: CachedBinding
@@ -391,7 +390,9 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
         reserved = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
     if (held, reserved, record.evictions, record.attempts) == (None, None, 0, 0):
         return status
-    return replace(status, held=held, reserved=reserved, evictions=record.evictions, failed_starts=record.attempts)
+    return replace_fields(
+        status, held=held, reserved=reserved, evictions=record.evictions, failed_starts=record.attempts
+    )
 
 
 def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
@@ -402,22 +403,24 @@ def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
     if hold is None or status.state in {WorkloadState.FINISHED, None}:
         return status
     if status.state is WorkloadState.ADMITTED:
-        return replace(status, stays_until=hold.until or 0)
-    return replace(status, hold=hold if status.hold is None else min(hold, status.hold, key=precedence))
+        return replace_fields(status, stays_until=hold.until or 0)
+    return replace_fields(status, hold=hold if status.hold is None else min(hold, status.hold, key=precedence))
 
 
 def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
     """Return *status* after one write."""
     match outcome:
         case Admission() if status.state in {WorkloadState.PENDING, None}:
-            return replace(status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None)
+            return replace_fields(
+                status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
+            )
         case AssumedEviction() if status.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
             past = EvictionHistory(status.evictions, status.failed_starts)
             past = past.after_eviction(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
-            return replace(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
+            return replace_fields(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
         case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:
-            return replace(status, held=outcome.held, reserved=outcome.reserved)
+            return replace_fields(status, held=outcome.held, reserved=outcome.reserved)
     return status
 
 

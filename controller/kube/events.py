@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+import msgspec
+
 from controller.api.events import decode_event
 from controller.api.keys import EVENTS
 
@@ -25,8 +27,7 @@ _MAX_INSTANCE_BYTES = 128
 _HASH_DIGITS = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Reference:
+class Reference(msgspec.Struct, frozen=True):
     """The object that an event regards."""
 
     api_version: str
@@ -36,8 +37,7 @@ class Reference:
     uid: str
 
 
-@dataclass(frozen=True, slots=True)
-class EventMessage:
+class EventMessage(msgspec.Struct, frozen=True):
     """A change of one workload, or another condition to report."""
 
     uid: str

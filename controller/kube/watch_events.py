@@ -1,6 +1,5 @@
 """Decodes the events of a watch; the object stays raw JSON."""
 
-from dataclasses import dataclass
 from typing import Literal
 
 import msgspec
@@ -40,8 +39,7 @@ _OBJECTS = msgspec.json.Decoder(_Object)
 _LINES = msgspec.json.Decoder(_WatchLine)
 
 
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
+class WatchEvent(msgspec.Struct, frozen=True):
     """One event of a watch."""
 
     change: Change

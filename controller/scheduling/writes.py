@@ -4,9 +4,10 @@ Pure; the actuator sends them.
 """
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Literal
+
+import msgspec
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
@@ -28,8 +29,7 @@ from controller.scheduling import patches
 Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue"]
 
 
-@dataclass(frozen=True, slots=True)
-class Write:
+class Write(msgspec.Struct, frozen=True):
     """One patch of one binding."""
 
     effect: Effect
@@ -204,7 +204,7 @@ def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None
     patch = patches.update_admitted_record(facts, write_record(facts.uid, record))
     clusters, held = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, facts, queue=workload.queue)
-    return replace(made, clusters=clusters, held=held)
+    return msgspec.structs.replace(made, clusters=clusters, held=held)
 
 
 def _recorded_admission(record: AdmissionRecord | None) -> str:

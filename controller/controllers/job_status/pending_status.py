@@ -4,9 +4,10 @@ Pure. Karmada copies the status of the member cluster as soon as it reports; fro
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
+
+import msgspec
 
 from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
@@ -23,8 +24,7 @@ UNBOUND_AFTER_MS = 30_000
 _MAX_MESSAGE_BYTES = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class JobStatus:
+class JobStatus(msgspec.Struct, frozen=True):
     """Why a job is pending, or that it is admitted and its clusters have not reported yet."""
 
     reason: str

@@ -5,9 +5,10 @@ quantities are formatted when the record is written.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Literal
+
+import msgspec
 
 from controller.api.quantity import format_quantity
 from controller.engine.engine import Engine
@@ -62,8 +63,7 @@ RULES: Mapping[Reason | EvictionReason, str] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Utilization:
+class Utilization(msgspec.Struct, frozen=True):
     """Usage and limit of a queue or cluster after the plan."""
 
     subject: str
@@ -73,8 +73,7 @@ class Utilization:
     """The only resource to report; all requested ones if ``None``."""
 
 
-@dataclass(frozen=True, slots=True)
-class DecisionRecord:
+class DecisionRecord(msgspec.Struct, frozen=True):
     """A decision about one workload."""
 
     action: Action

@@ -2,9 +2,10 @@
 
 import asyncio
 import itertools
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
+
+from msgspec.structs import replace
 
 from controller.cache.store import Store
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
