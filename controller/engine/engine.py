@@ -141,7 +141,7 @@ class Engine:
         if workload.state is WorkloadState.PENDING:
             self._add_pending(workload)
         else:
-            self.cycle.reason_updates.last_reasons.pop(workload.uid, None)
+            self.cycle.reason_updates.forget(workload.uid)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         """Remove a workload and free its charges."""
@@ -153,7 +153,7 @@ class Engine:
             self._remove_pending(before)
         self.context.usage_tracker.remove_or_orphan(before, None, now)
         self._update_indexes(before, None, now)
-        self.cycle.reason_updates.last_reasons.pop(uid, None)
+        self.cycle.reason_updates.forget(uid)
 
     # -- queries -------------------------------------------------------
 
@@ -261,7 +261,7 @@ class Engine:
     @property
     def last_reasons(self) -> Mapping[WorkloadUid, Reason]:
         """Return the reason published last for each pending workload."""
-        return self.cycle.reason_updates.last_reasons
+        return self.cycle.reason_updates.last_reasons()
 
     @property
     def current_usage(self) -> Mapping[QueueName, Resources]:
@@ -380,6 +380,7 @@ class Engine:
 
     def _remove_pending(self, workload: Workload) -> None:
         if workload.uid in self.pending:
+            self.cycle.reason_updates.remember(workload.uid)
             self.pending.remove(workload)
             return
         self.cycle.reason_updates.unpublished.discard(workload.uid)

@@ -155,12 +155,12 @@ class PendingReasonUpdater:
     def __init__(self, context: Context, reasons: PendingReasons) -> None:
         self.is_enabled = True
         """``False`` for a forecast, which needs no reasons: none is computed."""
-        self.last_reasons: dict[WorkloadUid, Reason] = {}
-        """The reason published last for each pending workload."""
         self.unpublished: set[WorkloadUid] = set()
         """Workloads on hold whose reason is not published yet."""
         self._context = context
         self._reasons = reasons
+        self._own: dict[WorkloadUid, Reason | None] = {}
+        """The reason published last for workloads without a class, or whose class has another; ``None`` for none."""
         self._stale: dict[int, dict[WorkloadClass, None]] = {}
         """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""
         self._heads: dict[QueueName, WorkloadUid] = {}
@@ -171,6 +171,29 @@ class PendingReasonUpdater:
     def is_behind(self) -> bool:
         """Return whether some classes still have to be recomputed."""
         return bool(self._stale)
+
+    def last_reasons(self) -> dict[WorkloadUid, Reason]:
+        """Return the reason published last for each pending workload."""
+        pending, reasons = self._context.pending, dict[WorkloadUid, Reason | None]()
+        for workload_class in pending.classes():
+            reasons |= dict.fromkeys((workload.uid for workload in workload_class), workload_class.last_reason)
+        reasons |= dict.fromkeys(chain.from_iterable(pending.unpublished.values())) | self._own
+        return {uid: reason for uid, reason in reasons.items() if reason is not None}
+
+    def remember(self, uid: WorkloadUid) -> None:
+        """Remember the reason of a workload that leaves its class, and may be pending in another one."""
+        self._own[uid] = self._last_reason(uid)
+
+    def forget(self, uid: WorkloadUid) -> None:
+        """Forget the reason of a workload that is no longer pending."""
+        self._own.pop(uid, None)
+
+    def _last_reason(self, uid: WorkloadUid) -> Reason | None:
+        pending = self._context.pending
+        if uid in self._own or uid not in pending:
+            return self._own.get(uid)
+        workload_class = pending.class_of(uid)
+        return None if uid in pending.unpublished.get(workload_class, ()) else workload_class.last_reason
 
     def mark_stale(self, classes: Iterable[WorkloadClass]) -> None:
         """Recompute the reasons of *classes* later."""
@@ -189,17 +212,17 @@ class PendingReasonUpdater:
             self.unpublished.clear()
             self._stale.clear()
             return ()
-        left = _MAX_NEW
-        for workload_class, uids in self._context.pending.unpublished.items():
+        left, unpublished = _MAX_NEW, self._context.pending.unpublished
+        for workload_class, uids in [*unpublished.items()]:
+            del unpublished[workload_class]
             if left <= 0 and workload_class.last_reason is None:
                 self.mark_stale([workload_class])
                 continue
             self._publish_new(workload_class, uids)
             left -= len(uids)
             yield 1 + len(uids)
-        self._context.pending.unpublished.clear()
         for uid in self.unpublished:
-            self._publish(self._context.workloads[uid].queue, [uid], self._reasons.of_workload(uid))
+            self._publish_one(uid)
             yield 1
         self.unpublished.clear()
         for _ in range(portions):
@@ -209,6 +232,8 @@ class PendingReasonUpdater:
 
     def _publish_new(self, workload_class: WorkloadClass, uids: Collection[WorkloadUid]) -> None:
         """Publish the reason of new workloads of a class; mark the class stale if the others' reason differs."""
+        for uid in uids:
+            self._own.setdefault(uid, None)
         if self._is_behind_head(workload_class):
             self._recompute_head(workload_class.queue)
         refusal, first = self._class_refusal(workload_class), self._head(workload_class)
@@ -217,6 +242,9 @@ class PendingReasonUpdater:
             workload_class.last_reason = refusal.reason if refusal else None
         elif refusal is None or refusal.reason is not workload_class.last_reason:
             self.mark_stale([workload_class])
+        for uid in uids:
+            if self._own[uid] is workload_class.last_reason:
+                del self._own[uid]
 
     def _recompute_stale(self) -> None:
         """Recompute some of the stale classes."""
@@ -241,19 +269,31 @@ class PendingReasonUpdater:
             return 0
         first = self._head(workload_class)
         others = (workload.uid for workload in workload_class if workload.uid != first)
-        published = self._publish(workload_class.queue, others, refusal, most=most)
+        published = self._publish(workload_class.queue, others, refusal, last=workload_class.last_reason, most=most)
         if published < most:
-            workload_class.last_reason = refusal.reason
+            self._set_class_reason(workload_class, refusal.reason)
         return published
+
+    def _set_class_reason(self, workload_class: WorkloadClass, reason: Reason) -> None:
+        """Note that *reason* is published for a class; a head of a fifo queue keeps its own."""
+        before, workload_class.last_reason = workload_class.last_reason, reason
+        for workload in workload_class:
+            if self._own.setdefault(workload.uid, before) is reason:
+                del self._own[workload.uid]
 
     def _recompute_head(self, queue: QueueName) -> None:
         """Publish the reasons of a fifo queue's head and of its previous head."""
         head, before = self._context.order.blocking_head(queue), self._heads.pop(queue, None)
         if before is not None and before in self._context.pending and (head is None or head.uid != before):
-            self._publish(self._context.workloads[before].queue, [before], self._reasons.of_workload(before))
+            self._publish_one(before)
         if head is not None:
             self._heads[queue] = head.uid
-            self._publish(queue, [head.uid], self._reasons.of_workload(head.uid))
+            self._publish_one(head.uid)
+
+    def _publish_one(self, uid: WorkloadUid) -> None:
+        """Publish the reason of a pending workload if it has changed."""
+        queue, refusal = self._context.workloads[uid].queue, self._reasons.of_workload(uid)
+        self._publish(queue, [uid], refusal, last=self._last_reason(uid))
 
     def _head(self, workload_class: WorkloadClass) -> WorkloadUid | None:
         return self._heads.get(workload_class.queue) if self._is_behind_head(workload_class) else None
@@ -271,15 +311,24 @@ class PendingReasonUpdater:
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)
 
     def _publish(
-        self, queue: QueueName, uids: Iterable[WorkloadUid], refusal: Refusal | None, *, most: int | None = None
+        self,
+        queue: QueueName,
+        uids: Iterable[WorkloadUid],
+        refusal: Refusal | None,
+        *,
+        last: Reason | None = None,
+        most: int | None = None,
     ) -> int:
-        """Publish *refusal* for those of *uids* whose reason it changes, *most* at once; return their number."""
+        """Publish *refusal* for those of *uids* whose reason it changes, *most* at once; return their number.
+
+        *last* was published for those without a reason of their own.
+        """
         if refusal is None:
             return 0
-        last_reasons, reason = self.last_reasons, refusal.reason
-        changed = list(islice((uid for uid in uids if last_reasons.get(uid) is not reason), most))
+        own, reason = self._own, refusal.reason
+        changed = list(islice((uid for uid in uids if own.get(uid, last) is not reason), most))
         if changed:
-            last_reasons.update(dict.fromkeys(changed, reason))
+            own.update(dict.fromkeys(changed, reason))
             self._changed.setdefault(queue, {}).update(dict.fromkeys(changed, refusal))
         return len(changed)
 

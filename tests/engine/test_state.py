@@ -148,3 +148,18 @@ def test_workload_blocked_by_guarantee_is_retried_on_freed_quota():
     scenario.state.workload_removed(scenario.by_name("ends").uid, scenario.now)
     plan = scenario.state.plan(scenario.now)
     assert [decision.workload.name for decision in plan.decisions] == ["waits"]
+
+
+def test_changed_workload_keeps_its_published_reason():
+    scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}, "count": 4}]})
+    scenario.play({})
+    before = scenario.state.last_reasons
+    assert set(before) == {f"uid-j-{number}" for number in (2, 3, 4)}
+    moved = scenario.by_name("j-3")
+    requirements = replace(moved.requirements, gang_requests={"cpu": 2000})
+    [fresh] = workloads({"name": "fresh", "queue": "q", "asks": {"cpu": 3}}, 9)
+    for workload in (replace(moved, requirements=requirements), fresh):
+        scenario.state.workload_changed(workload, scenario.now)
+    assert scenario.state.last_reasons == before
+    assert [wait.workload.name for wait in scenario.state.plan(scenario.now).waits] == ["fresh"]
+    assert scenario.state.last_reasons == {**before, fresh.uid: before["uid-j-2"]}
