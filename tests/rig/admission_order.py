@@ -125,15 +125,15 @@ class AdmissionOrder:
                 yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
     def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
-        """Return usage of ended workloads that was still counted, or may have been, when *after* was admitted."""
+        """Return usage of ended workloads that may have been counted still when *after* was admitted, latest first."""
         self._ended = [each for each in self._ended if each[0] > horizon - _KEPT_SECONDS]
         admitted_again = {holder.uid for holder in self.usage.holders()}
-        ended = sorted((each for each in self._ended if each[1] not in admitted_again), key=lambda each: each[0])
-        charged = [hold for when, _, hold in ended if when > at]
-        recent = [hold for when, _, hold in ended if horizon < when <= at]
-        while recent and not self._may_fit(after, [*taken, *charged, *recent], at):
-            recent.pop(0)
-        return [*charged, *recent]
+        found: list[_Usage] = []
+        for when, uid, hold in sorted(self._ended, key=lambda each: each[0], reverse=True):
+            is_recent = when > horizon and uid not in admitted_again
+            if is_recent and self._may_fit(after, [*taken, *found, hold], at):
+                found.append(hold)
+        return found
 
     def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
         """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
