@@ -20,7 +20,7 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, ObjectKey, group_kind
+from controller.cache.objects import VOLCANO_JOB, BindingKey, CachedBinding, group_kind
 from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
 from controller.kube.cache_audit import CacheAudit, CollectionView
@@ -191,5 +191,5 @@ def build_informers(api: Api, store: Store, options: WatchOptions) -> Informers:
 
 def _is_own_write(bindings: Collection[CachedBinding], event: WatchEvent) -> bool:
     """Whether the cache already has this version, from the response to a write of ours."""
-    known = bindings.get(ObjectKey(event.namespace, event.name))
+    known = bindings.get(BindingKey(event.namespace, event.name))
     return known is not None and event.version.isdecimal() and known.resource_version >= int(event.version)

@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 import msgspec
 
 from controller.api.keys import JOBS, binding_name
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, GroupKind, ObjectKey, TemplateKey
+from controller.cache.objects import VOLCANO_JOB, BindingKey, CachedBinding, CachedTemplate, GroupKind, TemplateKey
 
 K = TypeVar("K", bound=Hashable)
 
@@ -58,9 +58,9 @@ def colliding_job_key(binding: CachedBinding) -> TemplateKey:
     return TemplateKey(VOLCANO_JOB, binding.template.namespace, binding.template.name)
 
 
-def binding_key(job: CachedTemplate) -> ObjectKey:
+def binding_key(job: CachedTemplate) -> BindingKey:
     """Return the key of the binding of *job*."""
-    return ObjectKey(job.key.namespace, binding_name(job.key.name, JOBS.kind))
+    return BindingKey(job.key.namespace, binding_name(job.key.name, JOBS.kind))
 
 
 class NameCollisions:

@@ -13,6 +13,7 @@ from controller.cache.index import TemplateNames
 from controller.cache.integrations import Integration, Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
+    BindingKey,
     CachedBinding,
     CachedCluster,
     CachedPriorityClass,
@@ -46,8 +47,8 @@ class ObjectCollections(ABC):
         names = TemplateNames()
         self._bindings = BindingTranslator(self._integrations, names)
         jobs = JobTranslator(names)
-        self.bindings = Collection(self._decode_binding, self._binding_changed)
-        self.cluster_bindings = Collection(self._decode_binding, self._binding_changed)
+        self.bindings = Collection(self._decode_binding, self._binding_changed, key=BindingKey)
+        self.cluster_bindings = Collection(self._decode_binding, self._binding_changed, key=BindingKey)
         self.jobs = Collection(
             lambda raw: jobs.translate(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
         )

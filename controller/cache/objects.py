@@ -46,6 +46,13 @@ class ObjectKey(NamedTuple):
     name: str
 
 
+class BindingKey(msgspec.Struct, frozen=True, gc=False):
+    """Namespace and name of a binding; the namespace of a ClusterResourceBinding is empty."""
+
+    namespace: str
+    name: str
+
+
 class TemplateKey(msgspec.Struct, frozen=True, order=True, gc=False):
     """Group, kind, namespace and name of a template."""
 
@@ -158,9 +165,9 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     details: BindingDetails = NO_DETAILS
 
     @property
-    def key(self) -> ObjectKey:
+    def key(self) -> BindingKey:
         """Namespace and name of the binding."""
-        return ObjectKey(self.namespace, self.name)
+        return BindingKey(self.namespace, self.name)
 
     @property
     def is_suspended(self) -> bool:

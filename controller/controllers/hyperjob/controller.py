@@ -19,7 +19,7 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
 from controller.cache.dynamic_informers import served_path
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
+from controller.cache.objects import VOLCANO_JOB, BindingKey, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
 from controller.cache.store import Store
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import (
@@ -60,7 +60,7 @@ class HyperJobDependencies:
     may_write: Callable[[], bool]
     capacity: Callable[[], CapacitySnapshot | None]
     """Capacity of the clusters; ``None`` before the first cycle."""
-    binding: Callable[[ObjectKey], CachedBinding | None]
+    binding: Callable[[BindingKey], CachedBinding | None]
     pending_reason: Callable[[WorkloadUid], PendingReason | None]
     """Why a binding is pending."""
     hyperjob_changed: Callable[[str, CachedHyperJob | None], None] = _ignore
@@ -137,7 +137,7 @@ class HyperJobController:
 
     def placement(self, namespace: str, job: str) -> PartPlacement | None:
         """Return the placement of a Job's binding, ``None`` if it has none."""
-        binding = self._dependencies.binding(ObjectKey(namespace, f"{job}-job"))
+        binding = self._dependencies.binding(BindingKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
         if binding.is_suspended or not binding.targets:
