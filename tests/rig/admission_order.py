@@ -115,25 +115,37 @@ class AdmissionOrder:
         }
         taken = [self._hold(holder, at) for holder in self.usage.holders() if holder.uid not in {after.uid, *later}]
         taken += [self._hold(item, at) for item in later.values()]
-        gone = self._perhaps_held(after, taken, horizon, at)
+        perhaps_held = list(self._perhaps_held(after, taken, horizon, at))
         for item in waiting:
             if item.uid in later:
                 continue
-            beside = [*gone, *taken, *self._set_aside(item, at)]
-            if self._fits(item, beside, at) and not self._fits(item, [*beside, self._hold(after, at)], at):
+            beside = [*taken, *self._set_aside(item, at)]
+            if all(
+                self._fits(item, [*gone, *beside], at)
+                and not self._fits(item, [*gone, *beside, self._hold(after, at)], at)
+                for gone in perhaps_held
+            ):
                 where = f"at {change.revision} {'/'.join(change.key)}"
                 yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
 
-    def _perhaps_held(self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float) -> list[_Usage]:
-        """Return usage of ended workloads that may have been counted still when *after* was admitted, latest first."""
+    def _perhaps_held(
+        self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float
+    ) -> Iterator[list[_Usage]]:
+        """Yield what may have been counted still of ended workloads when *after* was admitted, in several ways.
+
+        As much as leaves room for *after*: first what ends at a later time (P5), or first what has ended last.
+        """
         self._ended = [each for each in self._ended if each[0] > horizon - _KEPT_SECONDS]
         admitted_again = {holder.uid for holder in self.usage.holders()}
-        found: list[_Usage] = []
-        for when, uid, hold in sorted(self._ended, key=lambda each: each[0], reverse=True):
-            is_recent = when > horizon and uid not in admitted_again
-            if is_recent and self._may_fit(after, [*taken, *found, hold], at):
-                found.append(hold)
-        return found
+        ended = [each for each in self._ended if each[0] > horizon and each[1] not in admitted_again]
+        ended.sort(key=lambda each: each[0], reverse=True)
+        later, recent = [each for each in ended if each[0] > at], [each for each in ended if each[0] <= at]
+        for order in ([*later, *recent], [*recent, *later]):
+            found: list[_Usage] = []
+            for _, _, hold in order:
+                if self._may_fit(after, [*taken, *found, hold], at):
+                    found.append(hold)
+            yield found
 
     def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
         """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
