@@ -133,7 +133,8 @@ class DynamicInformers:
 
     def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, path: str) -> None:
         sink = self._store.templates(kind)
-        informer = Informer(self._api, path, decode=sink.decode, sink=sink, options=self._options)
+        audit = CacheAudit(self._api, path, CollectionView(sink), page=self._options.page)
+        informer = Informer(self._api, path, decode=sink.decode, sink=sink, options=self._options, audit=audit)
         name = f"{path.rpartition('/')[2]}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
         self._informers[name] = informer
         self._running[kind] = name, group.create_task(informer.run())

@@ -5,15 +5,14 @@ metadata-only list. A difference is only reported.
 """
 
 import random
-from collections.abc import Hashable
 from collections.abc import Set as AbstractSet
-from typing import Protocol
+from typing import Any, Protocol
 
 import msgspec
 
 from controller.api.meta import Page
 from controller.kube.client import Api
-from controller.kube.collection import Collection, Observation
+from controller.kube.collection import Collection
 from controller.kube.errors import ApiError
 from controller.kube.watch_events import read_meta
 
@@ -34,7 +33,7 @@ class CacheView(Protocol):
 class CollectionView:
     """View of a collection by the namespaces and names of its objects."""
 
-    def __init__(self, collection: Collection[Observation[Hashable]]) -> None:
+    def __init__(self, collection: Collection[Any]) -> None:
         self._collection = collection
 
     def __len__(self) -> int:

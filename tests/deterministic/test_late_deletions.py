@@ -1,4 +1,4 @@
-"""What the HyperJob stage writes while the event of a deletion is late, on virtual time."""
+"""What the HyperJob stage does where events of HyperJobs and Jobs are late or lost, on virtual time."""
 
 import asyncio
 from collections.abc import Iterable, Sequence
@@ -73,3 +73,19 @@ def test_parts_are_not_deleted_again_with_each_change_of_the_hyperjob(tmp_path):
     simulate(main, 1)
     # Two Jobs and a policy; the second deletion of each shows that it is gone.
     assert 3 <= len(deletions) <= 6, deletions
+
+
+def test_hyperjob_with_a_lost_create_event_is_split(tmp_path):
+    class Lost(NoFaults):
+        def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
+            return ((0, (kind, obj)) for kind, obj in events if (obj["kind"], kind) != ("HyperJob", "ADDED"))
+
+    async def main() -> int:
+        system = await started(tmp_path)
+        system.network.faults = Lost()
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
+        await asyncio.sleep(70)
+        await system.stop()
+        return len(system.server.objects(kinds.JOBS))
+
+    assert simulate(main, 1) == 2

@@ -55,6 +55,8 @@ class HyperJobChecker:
         """Yield a violation for each HyperJob whose Jobs differ from its split; call it at rest."""
         for uid, hyperjob in self.hyperjobs.items():
             status = hyperjob.get("status", {})
+            if not status.get("phase"):
+                yield f"HyperJob {hyperjob['metadata']['name']} has no phase"
             parts = status.get("split", {}).get("parts", [])
             needed = {part["name"] for part in parts if part["phase"] not in _OVER}
             if status.get("phase") in {*_OVER, "Suspended"}:

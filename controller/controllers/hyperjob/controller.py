@@ -36,6 +36,7 @@ from controller.controllers.hyperjob.split import CapacitySnapshot, capacity_sna
 from controller.engine.engine import Engine
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadUid
+from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, NotFound
@@ -226,8 +227,17 @@ class HyperJobController:
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
     ) -> None:
+        options = self._watch_options
+        # A list with a selector does not tell how many objects there are.
+        audit = None if selectors else CacheAudit(self._api, resource.path, CollectionView(sink), page=options.page)
         informer = Informer(
-            self._api, resource.path, decode=sink.decode, sink=sink, selectors=selectors, options=self._watch_options
+            self._api,
+            resource.path,
+            decode=sink.decode,
+            sink=sink,
+            selectors=selectors,
+            options=options,
+            audit=audit,
         )
         self._informers[resource] = informer
         group.create_task(informer.run())
