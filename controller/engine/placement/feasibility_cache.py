@@ -292,7 +292,7 @@ class FeasibilityCache:
     def _clusters_to_check(
         self, class_feasibility: ClassFeasibility, checked_generation: int, last_fitting_cluster: ClusterName | None
     ) -> Iterable[ClusterName]:
-        """Return the clusters that may fit now that the last fitting cluster no longer does.
+        """Return the clusters that may fit now that the last fitting cluster no longer does, by name.
 
         Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
         """
@@ -300,10 +300,11 @@ class FeasibilityCache:
         names = class_feasibility.candidates.names
         if freed is None:
             return names
-        return chain(
-            sorted(freed & class_feasibility.cluster_names),
-            names[bisect_right(names, last_fitting_cluster) :] if last_fitting_cluster is not None else (),
-        )
+        freed &= class_feasibility.cluster_names
+        if last_fitting_cluster is None:
+            return sorted(freed)
+        later = names[bisect_right(names, last_fitting_cluster) :]
+        return chain(sorted(name for name in freed if name < last_fitting_cluster), later)
 
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
         """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
