@@ -96,6 +96,7 @@ class Cycle:
         if reasons_depended_on_shares or self.reasons.depend_on_shares:
             self.reason_updates.mark_stale(pending.classes())
         waits = yield from self.reason_updates.flush()
+        context.ageing.end_cycle(changed | pending.changed)
         context.end_cycle(admission.admitted if admission.is_at_limit else ())
         return Plan(
             decisions=(*evicted, *admission.decisions),

@@ -194,8 +194,10 @@ class Engine:
             return self._with_follow_up(replace(self._idle, waits=waits), now)
         self._expire_holds(now)
         plan = yield from self.cycle.steps(now, most=most)
-        # An evicted workload may request other amounts, and a resized one may no longer fit: run another cycle.
+        # An evicted workload may request other amounts, a resized one may no longer fit, and without an admitted one
+        # others may be first: run another cycle.
         is_settled = not any(self.index.resized or isinstance(decision, Evict) for decision in plan.decisions)
+        is_settled = is_settled and not self.context.ageing.outdated
         self._planned_changes = self.context.changes if is_settled and not plan.is_cut else -1
         self._idle = Plan(wake_at=plan.wake_at)
         return self._with_follow_up(plan, now)

@@ -136,6 +136,15 @@ def test_position_and_raised_priority_follow_waiting():
     assert (state.position(low), state.raised_priority(low)) == (1, 10)
 
 
+def test_order_without_an_admitted_workload_applies_without_an_event():
+    state = engine(Ageing(10 * MINUTE, 10, 20))
+    for age, (name, priority) in enumerate([("high", 30), ("low", 0), ("between", 15)], start=60):
+        state.workload_changed(job(name, priority, NOW - age * MINUTE), NOW)
+    assert admitted(state, NOW) == ["between"]
+    assert not state.plan(NOW + 1).decisions
+    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
+
+
 def test_waiting_does_not_let_a_workload_evict_others():
     state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))
     state.workload_changed(job("running", 15, NOW), NOW)

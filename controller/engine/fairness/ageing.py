@@ -21,6 +21,8 @@ class PriorityAgeing:
         self.policy = policy
         self.now = 0
         """When the last cycle began."""
+        self.outdated: set[QueueName] = set()
+        """Queues whose ceilings the admissions of the last cycle have changed; the next cycle uses the new ones."""
         self._pending = pending
         self._ceilings: dict[QueueName, Mapping[int, int]] = {}
         """The highest raised priority for each priority of pending workloads, by queue."""
@@ -32,6 +34,7 @@ class PriorityAgeing:
         self.policy = policy
         self._pending.is_by_priority = policy.is_on
         self._pending.order_keys.clear()
+        self.outdated.clear()
         self._ceilings.clear()
         self._next_raise.clear()
 
@@ -40,7 +43,7 @@ class PriorityAgeing:
         return queue in self._next_raise
 
     def update(self, changed: AbstractSet[QueueName], now: int, admitted_so_far: Iterable[Workload]) -> set[QueueName]:
-        """Begin a plan: raise priorities, and order the queues with a due raise; return these.
+        """Begin a plan: raise priorities, and order the queues with a due raise or outdated ceilings; return these.
 
         *changed* queues are ordered later. Workloads that cut plans have admitted count as pending until the plan is
         complete.
@@ -48,7 +51,7 @@ class PriorityAgeing:
         if not self.policy.is_on:
             return set()
         self.now = now
-        due = {name for name, at in self._next_raise.items() if at is not None and at <= now}
+        due = {name for name, at in self._next_raise.items() if at is not None and at <= now} | self.outdated
         priorities = {name: self._priorities(name) for name in changed | due}
         for workload in admitted_so_far:
             if workload.queue in priorities:
@@ -57,6 +60,14 @@ class PriorityAgeing:
             self._ceilings[name] = _ceilings(values, self.policy.max_raise)
         self.order(due - changed)
         return due
+
+    def end_cycle(self, changed: Iterable[QueueName]) -> None:
+        """Find the queues of *changed* in which other ceilings apply to the workloads that are still pending."""
+        self.outdated = {
+            name
+            for name in (changed if self.policy.is_on else ())
+            if _ceilings(self._priorities(name), self.policy.max_raise) != self._ceilings.get(name, {})
+        }
 
     def _priorities(self, queue: QueueName) -> set[int]:
         return {each.head.priority for each in self._pending.queues.get(queue, ()) if not each.is_leaving}
