@@ -234,12 +234,13 @@ def with_observation(part: PartStatus, seen: ObservedParts) -> PartStatus:
 
 
 def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
+    if placed is not None and not placed.clusters:
+        # An evicted job is pending, also where its pods complete or fail before the grace period ends (D8).
+        return "Pending"
     if phase == "Completed":
         return "Completed"
     if phase in _FAILURES:
         return "Failed"
-    if placed is not None and not placed.clusters:
-        return "Pending"  # the status of an evicted job does not change any more
     if phase in _WAITING:
         return "Admitted" if placed is not None else "Pending"
     return "Running"

@@ -1,5 +1,7 @@
 """Start, suspension, failures and status of a HyperJob."""
 
+import pytest
+
 from controller.api.keys import HYPERJOBS, PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import PartPlacement
 from tests.controllers.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
@@ -134,7 +136,9 @@ async def test_late_status_of_a_finished_part_is_ignored(harness):
     assert await harness.phases() == ["Completed", "Pending"]
 
 
-async def test_evicted_part_is_pending_whatever_its_job_status(harness):
+@pytest.mark.parametrize("phase", ["Running", "Completed", "Failed"])
+async def test_evicted_part_is_pending_whatever_its_job_status(harness, phase):
+    """Pods run until the grace period ends, and may complete before."""
     await harness.submit(two_copies())
     await harness.reconcile_until_stable("llm")
     for name in ("llm-t-0", "llm-t-1"):
@@ -143,6 +147,7 @@ async def test_evicted_part_is_pending_whatever_its_job_status(harness):
     await harness.reconcile_until_stable("llm")
     assert (await harness.status("llm"))["phase"] == "Running"
     harness.placements["llm-t-1"] = PartPlacement()
+    await harness.report("llm-t-1", phase)
     await harness.reconcile_until_stable("llm")
     assert await harness.phases() == ["Running", "Pending"]
 
