@@ -23,11 +23,10 @@ from controller.api.keys import (
 from controller.cache.objects import VOLCANO_JOB, BindingKey, CachedBinding, group_kind
 from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
-from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Forbidden, NotFound
-from controller.kube.informer import Informer, WatchOptions, never_known
+from controller.kube.informer import Informer, WatchOptions, audited_informer, never_known
 from controller.kube.timing import Backoff
 from controller.kube.watch_events import WatchEvent
 
@@ -133,8 +132,7 @@ class DynamicInformers:
 
     def _watch(self, group: asyncio.TaskGroup, kind: ApiKind, path: str) -> None:
         sink = self._store.templates(kind)
-        audit = CacheAudit(self._api, path, CollectionView(sink), page=self._options.page)
-        informer = Informer(self._api, path, decode=sink.decode, sink=sink, options=self._options, audit=audit)
+        informer = audited_informer(self._api, path, sink, options=self._options)
         name = f"{path.rpartition('/')[2]}.{kind.group_version.rpartition('/')[0]}".rstrip(".")
         self._informers[name] = informer
         self._running[kind] = name, group.create_task(informer.run())
@@ -177,14 +175,12 @@ def build_informers(api: Api, store: Store, options: WatchOptions) -> Informers:
     )
     written = {RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS}
     return {
-        kind.plural: Informer(
+        kind.plural: audited_informer(
             api,
             kind.path,
-            decode=sink.decode,
-            sink=sink,
-            is_known=partial(_is_own_write, sink) if kind in written else never_known,
+            sink,
             options=options,
-            audit=CacheAudit(api, kind.path, CollectionView(sink), page=options.page),
+            is_known=partial(_is_own_write, sink) if kind in written else never_known,
         )
         for kind, sink in sinks
     }

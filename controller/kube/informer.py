@@ -10,14 +10,15 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Generic, NoReturn, Protocol, TypeVar
+from typing import Any, Generic, NoReturn, Protocol, TypeVar
 
 import msgspec
 import structlog
 
 from controller.api.meta import Page
-from controller.kube.cache_audit import CacheAudit
+from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
+from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
 from controller.kube.timing import Backoff
 from controller.kube.watch_events import DECODE_ERRORS, WatchEvent, is_older, read_event, read_meta
@@ -327,6 +328,20 @@ class Informer(Generic[T]):
         if error:
             log.warning(event, path=self.path, error=str(error), again_in=round(delay, 2))
         await asyncio.sleep(delay)
+
+
+def audited_informer(
+    api: Api,
+    path: str,
+    collection: Collection[Any],
+    *,
+    options: WatchOptions,
+    is_known: Callable[[WatchEvent], bool] = never_known,
+) -> Informer[Any]:
+    """Return an informer that fills *collection* with all objects of *path*, and relists where an event was lost."""
+    audit = CacheAudit(api, path, CollectionView(collection), page=options.page)
+    decode = collection.decode
+    return Informer(api, path, decode=decode, sink=collection, is_known=is_known, options=options, audit=audit)
 
 
 def object_name(raw: bytes) -> ObjectName:

@@ -29,11 +29,10 @@ from controller.controllers.data_sources.claims import (
 from controller.controllers.data_sources.locator import DataSourceDependencies, Locator
 from controller.controllers.data_sources.status import Problem, claim_patch, finalizers_patch, source_patch
 from controller.controllers.data_sources.work_queue import WorkQueue, run_worker
-from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
-from controller.kube.informer import Informer, WatchOptions
+from controller.kube.informer import WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 
 _WRITERS = 8
@@ -158,9 +157,7 @@ class DataSourceController:
         # Each sink takes what its own decode returns; a tuple cannot express these two types.
         sinks: tuple[tuple[Resource, Any], ...] = ((DATA_SOURCES, self._sources), (DATA_SOURCE_CLAIMS, self._claims))
         for resource, sink in sinks:
-            options = self._watch_options
-            audit = CacheAudit(self._api, resource.path, CollectionView(sink), page=options.page)
-            informer = Informer(self._api, resource.path, decode=sink.decode, sink=sink, options=options, audit=audit)
+            informer = audited_informer(self._api, resource.path, sink, options=self._watch_options)
             group.create_task(informer.run())
             await informer.synced.wait()
         self.synced.set()

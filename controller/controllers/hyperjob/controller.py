@@ -36,11 +36,10 @@ from controller.controllers.hyperjob.split import CapacitySnapshot, capacity_sna
 from controller.engine.engine import Engine
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadUid
-from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, NotFound
-from controller.kube.informer import Informer, WatchOptions
+from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.redaction import redacted_refusal, same_namespace
 
@@ -227,18 +226,12 @@ class HyperJobController:
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
     ) -> None:
-        options = self._watch_options
-        # A list with a selector does not tell how many objects there are.
-        audit = None if selectors else CacheAudit(self._api, resource.path, CollectionView(sink), page=options.page)
-        informer = Informer(
-            self._api,
-            resource.path,
-            decode=sink.decode,
-            sink=sink,
-            selectors=selectors,
-            options=options,
-            audit=audit,
-        )
+        api, path, options = self._api, resource.path, self._watch_options
+        if selectors:
+            # A list with a selector does not tell how many objects there are, so that it cannot be audited.
+            informer = Informer(api, path, decode=sink.decode, sink=sink, selectors=selectors, options=options)
+        else:
+            informer = audited_informer(api, path, sink, options=options)
         self._informers[resource] = informer
         group.create_task(informer.run())
         log.info("watch started", resource=resource.plural, group=resource.group)
