@@ -52,7 +52,7 @@ class HyperJobChecker:
             yield f"{change.revision}: Job {path} is a second one for {_place(job)}"
 
     def unlike_their_split(self) -> Iterator[str]:
-        """Yield a violation for each HyperJob whose Jobs differ from its split; call it at rest."""
+        """Yield a violation for each HyperJob without a phase, or whose Jobs differ from its split; call it at rest."""
         for uid, hyperjob in self.hyperjobs.items():
             status = hyperjob.get("status", {})
             if not status.get("phase"):
