@@ -25,7 +25,7 @@ ChargesOf = Callable[[str], tuple[requests.Amounts, requests.Amounts]]
 @dataclass
 class _Cluster:
     used: requests.Amounts | None = None
-    """The summary's usage; ``None`` while there is no summary."""
+    """Requests of the pods in the summary, with a node or without; ``None`` while there is no summary."""
     charged: set[str] = field(default_factory=set)
     running: set[str] = field(default_factory=set)
     """Charged bindings whose pods the summary has counted."""
@@ -59,7 +59,8 @@ class ExternalUsage:
             state.history.append((at, {}, {}))
             return
         self._refresh(state, at)
-        state.used, state.refreshed_at = requests.amounts(summary.get("allocated")), None
+        used = (requests.amounts(summary.get(name)) for name in ("allocated", "allocating"))
+        state.used, state.refreshed_at = requests.add(*used), None
         self._refresh(state, at)
 
     def apply_binding(self, before: BindingState | None, after: BindingState | None, at: float) -> None:

@@ -7,8 +7,9 @@ from tests.rig.binding_state import BindingState
 from tests.rig.external_usage import ExternalUsage
 
 
-def cluster(used: int) -> dict[str, Any]:
-    return {"status": {"resourceSummary": {"allocatable": {"cpu": "16"}, "allocated": {"cpu": str(used)}}}}
+def cluster(used: int, *, unscheduled: int = 0) -> dict[str, Any]:
+    amounts = {"allocatable": 16, "allocated": used, "allocating": unscheduled}
+    return {"status": {"resourceSummary": {name: {"cpu": str(amount)} for name, amount in amounts.items()}}}
 
 
 def binding(*clusters: str, running: bool = True) -> BindingState:
@@ -43,6 +44,14 @@ def test_usage_above_the_charges_is_external_at_once():
     usage.apply_cluster("m1", cluster(4), 15)
     assert bounds(usage, 20) == (0, 0)
     usage.apply_cluster("m1", cluster(10), 21)
+    assert bounds(usage, 30) == (6, 6)
+
+
+def test_pods_without_a_node_are_usage():
+    usage = external_usage()
+    usage.apply_cluster("m1", cluster(0), 0)
+    usage.apply_binding(None, binding("m1"), 10)
+    usage.apply_cluster("m1", cluster(6, unscheduled=4), 21)
     assert bounds(usage, 30) == (6, 6)
 
 
