@@ -83,6 +83,7 @@ class Store(ObjectCollections):
         self._assumed = AssumedWrites()
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
+        self._sent_again_at = dict[WorkloadUid, int]()
         self._requirements = RequirementsBuilder()
         self._requests = RequestsResolver(claim_requests(self.configuration))
         self._dispatched = DispatchedRequests()
@@ -264,10 +265,15 @@ class Store(ObjectCollections):
             self._quarantined[uid] = why, until
         self._resend(uid)
 
+    def send_again_at(self, uid: WorkloadUid, at: int) -> None:
+        """Send *uid* to the engine's state again *at* that time, because a decision about it cannot be written now."""
+        self._sent_again_at[uid] = at
+
     @property
     def next_retry_at(self) -> int | None:
-        """Time at which the next quarantined workload is evaluated again."""
-        return min((until for _, until in self._quarantined.values()), default=None)
+        """Time at which the next workload is sent to the engine's state again without a change."""
+        ends = (until for _, until in self._quarantined.values())
+        return min((*ends, *self._sent_again_at.values()), default=None)
 
     def drop_unsent(self, is_in_progress: Callable[[WorkloadUid], bool]) -> None:
         """Drop all assumed writes that were never sent, or are lost."""
@@ -288,6 +294,9 @@ class Store(ObjectCollections):
         """Send changes to the engine's state, of *most* workloads at once; return whether all changes are sent."""
         for uid in [uid for uid, (_, until) in self._quarantined.items() if until <= now]:
             del self._quarantined[uid]
+            self._changed_workloads[uid] = None
+        for uid in [uid for uid, at in self._sent_again_at.items() if at <= now]:
+            del self._sent_again_at[uid]
             self._changed_workloads[uid] = None
         self._sync_priority_classes()
         if self._policy_changed:

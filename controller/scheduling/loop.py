@@ -273,14 +273,22 @@ class AdmissionLoop:
         return stale | {eviction.workload.uid for eviction in evictions if eviction.preemptor in stale}
 
     def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
-        """Record nominations and reservations before the evictions that they depend on."""
+        """Record nominations and reservations before the evictions that they depend on.
+
+        What ends while the workload backs off is written afterwards, if it has not become valid again by then.
+        """
         for note in notes:
             facts = self._store.binding(note.workload.uid)
-            if facts is not None:
-                with self._setting_aside(facts.uid, now):
-                    self._submit_write(
-                        nomination_write(note, facts), AssumedRecordUpdate(note.nomination, note.reservation)
-                    )
+            if facts is None:
+                continue
+            next_write_at = self._actuator.next_write_at(facts.uid) or 0
+            if next_write_at > now and note.nomination is None and note.reservation is None:
+                self._store.send_again_at(facts.uid, next_write_at)
+                continue
+            with self._setting_aside(facts.uid, now):
+                self._submit_write(
+                    nomination_write(note, facts), AssumedRecordUpdate(note.nomination, note.reservation)
+                )
 
     def _submit_decisions(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:

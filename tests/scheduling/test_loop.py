@@ -30,6 +30,7 @@ from tests.virtual_time import virtual_time
 from tests.waiting import LIMIT_SECONDS
 
 UID = "u-{}"
+SUSPENDED_BY_USER = {"scheduling": True, "dispatching": True}
 
 
 class Hand:
@@ -275,6 +276,18 @@ async def test_rejected_eviction_is_retried_after_backoff():
         stage.abort("a")
         write = await stage.hand.next()
         assert write.effect == "evict"
+        assert 100 <= wall_clock() - began < 1000
+
+
+@virtual_time
+async def test_rejected_end_of_a_reservation_is_retried_after_backoff():
+    async with looping() as stage:
+        uid, began = WorkloadUid(UID.format("a")), wall_clock()
+        stage.submit("a", record={"uid": uid, "reservedSince": "2020-01-01T00:00:00Z"}, suspension=SUSPENDED_BY_USER)
+        assert (await stage.hand.next()).effect == "hold"
+        stage.hand.refused[uid] = began + 100
+        stage.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
+        assert (await stage.hand.next()).effect == "hold"
         assert 100 <= wall_clock() - began < 1000
 
 
