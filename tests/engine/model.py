@@ -244,7 +244,7 @@ class Model:
         for queue in QUEUES:
             ceiling = queue.capability.get("cpu", sum(CAPACITY.values()))
             if sum(_cpu(job) for job, _ in charged if JOBS[job][0] == queue.name) > ceiling:
-                raise BrokenError(f"queue {queue.name} is charged more than its ceiling: {self.bindings}")
+                raise BrokenError(f"queue {queue.name} is charged more than its limit: {self.bindings}")
 
     @property
     def is_finished(self) -> bool:

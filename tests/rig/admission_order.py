@@ -126,7 +126,7 @@ class AdmissionOrder:
                 for gone in perhaps_held
             ):
                 where = f"at {change.revision} {'/'.join(change.key)}"
-                yield f"I6 {where} was given what {'/'.join(item.job)} waited for, who comes before it"
+                yield f"I6 {where} was admitted before {'/'.join(item.job)}, which is first in the order and fits"
 
     def _perhaps_held(
         self, after: BindingState, taken: Sequence[_Usage], horizon: float, at: float

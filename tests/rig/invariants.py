@@ -134,12 +134,12 @@ def _over_admitted(
         for resource in usage.requests_of(after):
             most = usage.queue_limit(name, resource, at)
             if held[resource] > most and _counts(usage, name, resource):
-                yield f"I1 {where} lifts queue {name} to {held[resource]} {resource}; its ceiling is {most}"
+                yield f"I1 {where} uses {held[resource]} {resource} of queue {name}, more than its limit {most}"
     for cluster in after.clusters:
         for resource in usage.gang(after):
             if (held := _overcommitted(usage, after, cluster, resource, at)) is not None:
                 asked = usage.gang(after)[resource]
-                yield f"I1 {where} needs {asked} {resource} on {cluster}, where {held} are held"
+                yield f"I1 {where} needs {asked} {resource} on {cluster}, where others use {held}"
 
 
 def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, resource: str, at: float) -> Any:
