@@ -4,6 +4,7 @@ import asyncio
 from typing import Any
 
 from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.cache.translate.units import format_time
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
@@ -126,6 +127,24 @@ async def test_recorded_nomination_survives_restart_and_comes_first():
         record = {"uid": UID.format("held"), "queue": "lender", **HELD, "nominatedRequests": demand}
         submit(stage, "held", "lender", record=record)
         assert (await stage.hand.next()).workload == "Job ns/held"
+
+
+@virtual_time
+async def test_rejected_admission_of_a_nominated_workload_is_retried_after_backoff():
+    async with looping(cpus=2) as stage:
+        stage.tell(stage.store.queues, {"metadata": {"name": "lender"}, "spec": {"weight": 1}})
+        submit(stage, "other", "lender", suspension={"scheduling": True, "dispatching": True})
+        uid = WorkloadUid(UID.format("held"))
+        record = {"uid": uid, "queue": "lender", **HELD, "nominatedRequests": stage_demand(stage)}
+        record["nominatedAt"] = format_time(wall_clock())
+        submit(stage, "held", "lender", record=record)
+        assert (await stage.hand.next()).workload == "Job ns/held"
+        began = wall_clock()
+        stage.hand.refused[uid] = began + 100
+        stage.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
+        write = await stage.hand.next()
+        assert (write.workload, write.effect) == ("Job ns/held", "admit")
+        assert 100 <= wall_clock() - began < 1000
 
 
 def stage_demand(stage: Stage) -> dict[str, str]:
