@@ -8,6 +8,7 @@ import os
 import signal
 import sys
 import time
+import traceback
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -51,7 +52,7 @@ def main(arguments: Sequence[str]) -> int:
                     if not options.keep_going:
                         break
         _say(f"{hours:.1f} simulated hours in {time.monotonic() - began:.0f} s, {len(failed)} runs with violations")
-        if failed and options.shrink:
+        if failed and failed[0].operations and options.shrink:
             _shrink(failed[0], options)
     except KeyboardInterrupt:
         _say("interrupted")
@@ -109,13 +110,16 @@ def _begin_worker(is_log_printed: bool) -> None:  # noqa: FBT001 -- a pool passe
 
 
 def _simulate(seed: int, *, hours: int, active: float) -> tuple[Result, float]:
-    """Return the result of one run, and the seconds of processor time that it took."""
+    """Return the result of one run, and the seconds of processor time that it took.
+
+    An exception of the simulation itself counts as a violation, so that the other runs continue.
+    """
     began = time.process_time()
     try:
         result = run(seed, hours, active=active, progress=lambda hour, _: _say(f"  seed {seed} hour {hour}", end="\r"))
-    except Exception as error:
-        error.add_note(f"seed {seed}")
-        raise
+    except Exception as error:  # noqa: BLE001 -- printed with its traceback, and the command fails
+        traceback.print_exc()
+        result = Result(seed, "none", [f"the simulation failed: {error!r}"], Counter(), (), 0, 0, 0)
     return result, time.process_time() - began
 
 

@@ -5,6 +5,7 @@ import random
 import re
 import subprocess
 import sys
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from controller.cache.translate import queues
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
 from controller.engine.state.clusters import Cluster
 from controller.scheduling import patches
+from tests.deterministic import __main__ as command
 from tests.deterministic import faults, operations
 from tests.deterministic.clock import simulate
 from tests.deterministic.operations import Operation
@@ -146,3 +148,19 @@ def test_judge_sees_exceptions_that_a_process_logs(monkeypatch):
 
     result = violations_with(monkeypatch, patches, "_set_record", fail)
     assert any("ZeroDivisionError" in violation for violation in result.violations)
+
+
+def test_failed_simulation_is_a_violation_and_other_runs_continue(monkeypatch, capsys):
+    def run_or_fail(seed: int, hours: int, **_: object) -> Result:
+        if seed == 1:
+            raise ZeroDivisionError
+        return Result(seed, "digest", [], Counter(), (), 3600, hours, 5)
+
+    monkeypatch.setattr(command, "run", run_or_fail)
+    monkeypatch.setattr(command, "_configure_log", lambda _: None)
+    assert command.main(["--runs", "2", "--jobs", "1", "--keep-going"]) == 1
+    output = capsys.readouterr()
+    assert "seed 1: 1 violations" in output.out
+    assert "the simulation failed: ZeroDivisionError()" in output.out
+    assert "seed 2: no violation" in output.out
+    assert "Traceback" in output.err
