@@ -131,14 +131,25 @@ class ObservedUsage:
     # -- usage ------------------------------------------------------------
 
     def held_in(self, queue: str, at: float) -> requests.Amounts:
-        """Return the usage of *queue* and its descendants."""
+        """Return the usage of *queue* and its descendants that the controller certainly knows."""
         return requests.add(
             *(
                 self.whole(holder)
                 for holder in self.holders()
-                if queue in self.path(self.queue(holder), at) and not self.is_unseen(holder, at)
+                if self._certainly_counts(self.queue(holder), queue, at) and not self.is_unseen(holder, at)
             )
         )
+
+    def _certainly_counts(self, used_by: str, queue: str, at: float) -> bool:
+        """Return whether usage of queue *used_by* counts in *queue* in each state within the lag.
+
+        While a queue is absent, its usage counts in itself and the root, and in no other ancestor.
+        """
+        path = self.path(used_by, at)
+        if queue not in path:
+            return False
+        below = path[: path.index(queue)]
+        return queue == ROOT or all(None not in self._recent("queues", name, at) for name in below)
 
     def is_unseen(self, binding: BindingState, at: float) -> bool:
         """Return whether the controller may not know that Karmada has placed *binding* without an admission."""

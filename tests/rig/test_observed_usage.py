@@ -58,6 +58,20 @@ def test_evicted_workload_that_karmada_placed_counts_later():
     assert usage.held_in("root", 1.3)["cpu"] == 4
 
 
+def test_usage_of_a_deleted_queue_counts_no_longer_in_its_parent():
+    usage, parent = ObservedUsage(lag=1), {"metadata": {"name": "parent"}, "spec": {}}
+    queue = {"metadata": {"name": "leaf"}, "spec": {"parent": "parent"}}
+    job = {**JOB, "spec": {**JOB["spec"], "queue": "leaf"}}
+    usage.apply(Change(1, "queues", ("", "parent"), None, parent, 0))
+    usage.apply(Change(2, "queues", ("", "leaf"), None, queue, 0))
+    usage.apply(Change(3, "jobs", ("ns", "j"), None, job, 0))
+    usage.apply(Change(4, "resourcebindings", ("ns", "j-job"), None, binding("m"), 1))
+    assert usage.held_in("parent", 9)["cpu"] == 4
+    usage.apply(Change(5, "queues", ("", "leaf"), queue, None, 10))
+    assert "cpu" not in usage.held_in("parent", 10.1)
+    assert (usage.held_in("leaf", 10.1)["cpu"], usage.held_in("root", 10.1)["cpu"]) == (4, 4)
+
+
 def test_workload_is_charged_with_the_requests_that_it_was_admitted_with():
     larger = {**JOB, "spec": {"tasks": [{**JOB["spec"]["tasks"][0], "replicas": 2}]}}
     paused, admitted = binding("", suspension={"scheduling": True}), binding("m")
