@@ -7,7 +7,9 @@ import pytest
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.plan import Evict
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.workloads import HyperJobGang
 from tests.scenario import Scenario
+from tests.workloads import changed
 
 GRACE = 300_000
 
@@ -97,3 +99,23 @@ def test_resize_with_unknown_requests_never_fits(scenario):
     assert evicted(scenario) == []
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
+
+
+def test_parts_that_outgrew_the_queue_together_are_evicted_once():
+    job = {"queue": "A", "asks": {"u": 5}, "on": "m", "grown": True}
+    scenario = Scenario(
+        {
+            "policy": {"growth": {"gracePeriod": 0}},
+            "clusters": [{"name": "m", "has": {"u": 16}}],
+            "queues": [{"name": "A", "capability": {"u": 4}}],
+            "jobs": [
+                {"name": "other", "queue": "A", "asks": {"u": 6}, "on": "m"},
+                *({"name": name, **job} for name in ("j", "k")),
+            ],
+        }
+    )
+    for name in ("j", "k"):
+        part = changed(scenario.by_name(name), gang=HyperJobGang("hyper/1", 2, 2))
+        scenario.state.workload_changed(part, scenario.now)
+    assert sorted(evicted(scenario)) == ["j", "k"]
+    assert scenario.by_name("j").evictions == scenario.by_name("k").evictions == 1

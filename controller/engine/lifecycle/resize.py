@@ -47,6 +47,8 @@ class ResizeTracker:
             self._stop_timer(uid, now)
         resized = (workloads[uid] for uid in workloads.resized)
         for workload in sorted(resized, key=lambda workload: self._eviction_order(workload, now)):
+            if workload.uid not in workloads.resized:
+                continue  # evicted with another part of its gang
             if self._fits(workload):
                 self._stop_timer(workload.uid, now)
                 if workload.uid not in workloads.moved:
