@@ -330,18 +330,26 @@ class Informer(Generic[T]):
         await asyncio.sleep(delay)
 
 
-def audited_informer(
+def audited_informer(  # noqa: PLR0913 -- two of them are rarely given
     api: Api,
     path: str,
     collection: Collection[Any],
     *,
     options: WatchOptions,
+    selectors: Parameters = NO_PARAMETERS,
     is_known: Callable[[WatchEvent], bool] = never_known,
 ) -> Informer[Any]:
-    """Return an informer that fills *collection* with all objects of *path*, and relists where an event was lost."""
-    audit = CacheAudit(api, path, CollectionView(collection), page=options.page)
-    decode = collection.decode
-    return Informer(api, path, decode=decode, sink=collection, is_known=is_known, options=options, audit=audit)
+    """Return an informer that fills *collection* with the objects of *path*, and relists where an event was lost."""
+    return Informer(
+        api,
+        path,
+        decode=collection.decode,
+        sink=collection,
+        is_known=is_known,
+        selectors=selectors,
+        options=options,
+        audit=CacheAudit(api, path, CollectionView(collection), selectors=selectors, page=options.page),
+    )
 
 
 def object_name(raw: bytes) -> ObjectName:

@@ -7,12 +7,16 @@ from itertools import pairwise
 from tests.deterministic import kinds
 from tests.deterministic.clock import simulate
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
+from tests.deterministic.objects import Object
 from tests.deterministic.operations import create_cluster, hyperjob, job
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
 
 TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=60)["spec"]}
+
+LONG_TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=3600)["spec"]}
+TARGET = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"}
 
 
 async def started(folder) -> System:
@@ -75,17 +79,70 @@ def test_parts_are_not_deleted_again_with_each_change_of_the_hyperjob(tmp_path):
     assert 3 <= len(deletions) <= 6, deletions
 
 
-def test_hyperjob_with_a_lost_create_event_is_split(tmp_path):
-    class Lost(NoFaults):
-        def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
-            return ((0, (kind, obj)) for kind, obj in events if (obj["kind"], kind) != ("HyperJob", "ADDED"))
+class LostEvents(NoFaults):
+    """Loses one kind of event of one kind of object."""
 
+    def __init__(self, kind: str, change: str) -> None:
+        self.lost = kind, change
+
+    def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
+        return ((0, (change, obj)) for change, obj in events if (obj["kind"], change) != self.lost)
+
+
+def test_hyperjob_with_a_lost_create_event_is_split(tmp_path):
     async def main() -> int:
         system = await started(tmp_path)
-        system.network.faults = Lost()
+        system.network.faults = LostEvents("HyperJob", "ADDED")
         await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
         await asyncio.sleep(70)
         await system.stop()
         return len(system.server.objects(kinds.JOBS))
 
     assert simulate(main, 1) == 2
+
+
+#: A watch takes about 40 s, and after each 15th one the versions of all objects are compared.
+VERSION_CHECK_SECONDS = 900
+
+
+def test_command_with_a_lost_create_event_is_executed(tmp_path):
+    command = {"metadata": {"name": "c", "namespace": NAMESPACE}, "action": "ResumeJob", "target": TARGET}
+
+    async def main() -> list[Object]:
+        system = await started(tmp_path)
+        system.network.faults = LostEvents("Command", "ADDED")
+        await system.create(kinds.COMMANDS, command)
+        await asyncio.sleep(VERSION_CHECK_SECONDS)
+        await system.stop()
+        return list(system.server.objects(kinds.COMMANDS).values())
+
+    assert simulate(main, 1) == []
+
+
+def test_job_of_a_hyperjob_with_a_lost_delete_event_is_created_again(tmp_path):
+    async def main() -> tuple[int, int]:
+        system = await started(tmp_path)
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {**LONG_TRAINER, "replicas": 2}))
+        await asyncio.sleep(30)
+        system.network.faults = LostEvents("Job", "DELETED")
+        await system.delete(kinds.JOBS, next(iter(system.server.objects(kinds.JOBS))))
+        left = len(system.server.objects(kinds.JOBS))
+        await asyncio.sleep(VERSION_CHECK_SECONDS)
+        await system.stop()
+        return left, len(system.server.objects(kinds.JOBS))
+
+    assert simulate(main, 1) == (1, 2)
+
+
+def test_webhook_configuration_with_a_lost_update_event_is_reported(tmp_path):
+    async def main() -> list[str]:
+        system = await started(tmp_path)
+        system.network.faults = LostEvents(kinds.VALIDATING.name, "MODIFIED")
+        for key in list(system.server.objects(kinds.VALIDATING)):
+            await system.merge(kinds.VALIDATING, key, {"webhooks": []})
+        await asyncio.sleep(VERSION_CHECK_SECONDS)
+        await system.stop()
+        events = system.server.objects(kinds.EVENTS).values()
+        return [event["note"] for event in events if event["regarding"]["kind"] == kinds.VALIDATING.name]
+
+    assert any("is missing" in note for note in simulate(main, 1))

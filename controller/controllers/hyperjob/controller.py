@@ -226,12 +226,7 @@ class HyperJobController:
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
     ) -> None:
-        api, path, options = self._api, resource.path, self._watch_options
-        if selectors:
-            # A list with a selector does not tell how many objects there are, so that it cannot be audited.
-            informer = Informer(api, path, decode=sink.decode, sink=sink, selectors=selectors, options=options)
-        else:
-            informer = audited_informer(api, path, sink, options=options)
+        informer = audited_informer(self._api, resource.path, sink, options=self._watch_options, selectors=selectors)
         self._informers[resource] = informer
         group.create_task(informer.run())
         log.info("watch started", resource=resource.plural, group=resource.group)

@@ -34,7 +34,7 @@ from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, NotFound
 from controller.kube.events import EventMessage, Reference
-from controller.kube.informer import Informer, WatchOptions
+from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff
 
 QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
@@ -157,10 +157,7 @@ class CommandController:
             except ApiError:
                 await asyncio.sleep(self.discovery_interval_seconds)
                 continue
-            sink = self._commands
-            self._informer = Informer(
-                self._api, COMMANDS.path, decode=sink.decode, sink=sink, options=self._watch_options
-            )
+            self._informer = audited_informer(self._api, COMMANDS.path, self._commands, options=self._watch_options)
             group.create_task(self._informer.run())
 
     # -- execution ------------------------------------------------------------

@@ -21,7 +21,7 @@ from controller.kube.collection import Collection
 from controller.kube.config_file import WatchedFile
 from controller.kube.errors import ApiError
 from controller.kube.events import EventMessage, Reference
-from controller.kube.informer import Informer, WatchOptions
+from controller.kube.informer import WatchOptions, audited_informer
 from controller.kube.timing import Backoff
 from controller.reporting.metrics import ControllerMetrics
 
@@ -90,13 +90,14 @@ class WebhookConfigController:
         self._ca_bundles: dict[str, str] = {}
         self._wake = asyncio.Event()
         self._backoff = Backoff(initial=1, maximum=30)
-        self._observed = {kind: Collection(_observe, lambda *_: self._wake.set()) for kind in _KINDS}
+        self._observed = {
+            kind: Collection(_observe, lambda *_: self._wake.set(), key=lambda _, name: name) for kind in _KINDS
+        }
         self._informers = {
-            kind: Informer(
+            kind: audited_informer(
                 api,
                 resource.path,
-                decode=_observe,
-                sink=self._observed[kind],
+                self._observed[kind],
                 selectors={"fieldSelector": f"metadata.name={NAME}"},
                 options=watch_options,
             )
