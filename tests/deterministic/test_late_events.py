@@ -29,7 +29,7 @@ async def started(folder) -> System:
     return system
 
 
-def test_status_of_a_deleted_hyperjob_is_not_written_again_at_once(tmp_path):
+def test_status_of_a_deleted_hyperjob_is_not_written_at_once(tmp_path):
     times = list[float]()
 
     class Gone(NoFaults):
@@ -51,7 +51,7 @@ def test_status_of_a_deleted_hyperjob_is_not_written_again_at_once(tmp_path):
     assert min(later - earlier for earlier, later in pairwise(times)) >= 1, times
 
 
-def test_parts_are_not_deleted_again_with_each_change_of_the_hyperjob(tmp_path):
+def test_parts_are_not_deleted_again_with_each_hyperjob_change(tmp_path):
     deletions = list[str]()
 
     class Late(NoFaults):
@@ -119,7 +119,7 @@ def test_command_with_a_lost_create_event_is_executed(tmp_path):
     assert simulate(main, 1) == []
 
 
-def test_job_of_a_hyperjob_with_a_lost_delete_event_is_created_again(tmp_path):
+def test_part_with_a_lost_delete_event_is_created_again(tmp_path):
     async def main() -> tuple[int, int]:
         system = await started(tmp_path)
         await system.create(kinds.HYPERJOBS, hyperjob("h", {**LONG_TRAINER, "replicas": 2}))
@@ -134,7 +134,7 @@ def test_job_of_a_hyperjob_with_a_lost_delete_event_is_created_again(tmp_path):
     assert simulate(main, 1) == (1, 2)
 
 
-def test_webhook_configuration_with_a_lost_update_event_is_reported(tmp_path):
+def test_webhook_configuration_with_a_lost_update_event(tmp_path):
     async def main() -> list[str]:
         system = await started(tmp_path)
         system.network.faults = LostEvents(kinds.VALIDATING.name, "MODIFIED")

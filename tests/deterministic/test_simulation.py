@@ -150,7 +150,7 @@ def test_judge_sees_exceptions_that_a_process_logs(monkeypatch):
     assert any("ZeroDivisionError" in violation for violation in result.violations)
 
 
-def test_failed_simulation_is_a_violation_and_other_runs_continue(monkeypatch, capsys):
+def test_failed_simulation_is_a_violation_and_others_continue(monkeypatch, capsys):
     def run_or_fail(seed: int, hours: int, **_: object) -> Result:
         if seed == 1:
             raise ZeroDivisionError

@@ -136,7 +136,7 @@ def test_position_and_raised_priority_follow_waiting():
     assert (state.position(low), state.raised_priority(low)) == (1, 10)
 
 
-def test_order_without_an_admitted_workload_applies_without_an_event():
+def test_order_after_an_admission_applies_without_an_event():
     state = engine(Ageing(10 * MINUTE, 10, 20))
     for age, (name, priority) in enumerate([("high", 30), ("low", 0), ("between", 15)], start=60):
         state.workload_changed(job(name, priority, NOW - age * MINUTE), NOW)

@@ -29,7 +29,7 @@ def test_every_workload_is_admitted_or_waits_with_a_reason(policy, sites, tree, 
 
 @worlds
 @given(policies(), clusters(), queues(), workloads())
-def test_reasons_can_be_read_before_the_cycle_that_follows_removed_queues(policy, sites, tree, jobs):
+def test_reasons_can_be_read_before_the_cycle_after_a_removal(policy, sites, tree, jobs):
     state = build(policy, *jobs, *tree, *sites)
     told = [wait.workload for wait in state.plan(NOW).waits]
     for queue in tree:

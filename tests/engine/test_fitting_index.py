@@ -138,7 +138,7 @@ def by_priority(workloads: PendingWorkloads, tree: Tree) -> list:
     return workloads.in_tree(tree).by_priority()
 
 
-def test_cluster_between_the_last_fitting_one_and_a_freed_one_is_checked():
+def test_cluster_between_the_last_fitting_and_a_freed_one():
     usage, full = ClusterUsage(), {"cpu": 2000}
     one_cluster = Placement(spread=(Spread("cluster", minimum=1, maximum=1),))
     requirements = SchedulingRequirements(full, full, one_cluster)

@@ -72,7 +72,7 @@ def test_usage_of_a_deleted_queue_counts_no_longer_in_its_parent():
     assert (usage.held_in("leaf", 10.1)["cpu"], usage.held_in("root", 10.1)["cpu"]) == (4, 4)
 
 
-def test_workload_is_charged_with_the_requests_that_it_was_admitted_with():
+def test_workload_is_charged_with_its_requests_at_admission():
     larger = {**JOB, "spec": {"tasks": [{**JOB["spec"]["tasks"][0], "replicas": 2}]}}
     paused, admitted = binding("", suspension={"scheduling": True}), binding("m")
     for seconds, charged in ((1, 4), (5, 8)):

@@ -130,7 +130,7 @@ async def test_recorded_nomination_survives_restart_and_comes_first():
 
 
 @virtual_time
-async def test_rejected_admission_of_a_nominated_workload_is_retried_after_backoff():
+async def test_rejected_admission_of_a_nominated_workload_is_retried():
     async with looping(cpus=2) as stage:
         stage.tell(stage.store.queues, {"metadata": {"name": "lender"}, "spec": {"weight": 1}})
         submit(stage, "other", "lender", suspension={"scheduling": True, "dispatching": True})

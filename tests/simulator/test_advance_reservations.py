@@ -141,7 +141,7 @@ def test_no_job_of_5000_schedules_runs_in_a_window():
     assert sum(map(running_at_begin, range(50, 5000))) == 0
 
 
-def test_others_use_what_is_released_before_the_amounts_are_needed():
+def test_others_use_what_is_released_before_it_is_needed():
     # Eight CPUs: three are free again when the reservation of three begins, so that five may run on.
     short, long = job("short", 3, runs=DAY), job("long", 5, at=1, runs=2 * DAY)
     kept = reservation(amounts=cpus(3), queue=QueueName("own"))
@@ -166,7 +166,7 @@ def test_idle_hours_of_amounts_are_reported():
 
 @settings(max_examples=20, deadline=None)
 @given(submitted=jobs())
-def test_job_of_unknown_run_time_is_admitted_before_the_drain_only(submitted):
+def test_job_of_unknown_run_time_starts_before_the_drain_only(submitted):
     result = play(*submitted, kept=reservation(drain_ms=HOUR * 1000), knows_run_times=False)
     assert all(begin < DAY - HOUR or begin >= DAY + 2 * HOUR for begin, _ in runs_on(result, "m"))
 
