@@ -33,6 +33,9 @@ PROCESSES = {
 }
 """Modules that start processes or servers of the project; they are not unit tests."""
 
+MAX_NAME = 60
+"""Longest name of a test."""
+
 _prefixes = (f"/registry-{number}" for number in itertools.count(1))
 
 
@@ -58,8 +61,13 @@ def pytest_configure() -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark tests that need a real server or a process; those that are not smoke tests are integration tests."""
+    """Mark tests that need a real server or a process; those that are not smoke tests are integration tests.
+
+    Raises ``UsageError`` for a name that is too long to be read in a list of failures.
+    """
     for item in items:
+        if len(item.name.partition("[")[0]) > MAX_NAME:
+            raise pytest.UsageError(f"{item.nodeid}: shorten the name to {MAX_NAME} characters")
         if item.nodeid.partition("::")[0] in PROCESSES:
             item.add_marker(pytest.mark.process)
         if REAL.intersection(getattr(item, "fixturenames", ())):
