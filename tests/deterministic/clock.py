@@ -3,13 +3,14 @@
 import asyncio
 import gc
 import heapq
+import inspect
 import itertools
 import random
 import time
 import uuid
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any, NoReturn, Self, TypeVar
@@ -64,6 +65,8 @@ class SimulatedProcess:
         """Return whether the callback *handle* of this process runs now."""
         if self.state is ProcessState.FROZEN:
             self.waiting.append(handle)
+        elif self.state is ProcessState.DEAD:
+            _discard(handle)
         if self.steps_left is not None:
             self.steps_left -= 1
             if self.steps_left <= 0:
@@ -80,10 +83,12 @@ class NumberedTask(asyncio.Task[Any]):
     """A task with a hash that does not depend on its address, so that sets of tasks have one order."""
 
     number: int
+    process: SimulatedProcess | None
 
-    def __new__(cls, *_: Any, loop: "VirtualLoop", **__: Any) -> Self:
+    def __new__(cls, *_: Any, loop: "VirtualLoop", context: Context | None = None, **__: Any) -> Self:
         task = super().__new__(cls)
         task.number = next(loop.numbers)
+        task.process = PROCESS.get() if context is None else context.get(PROCESS)
         return task
 
     def __hash__(self) -> int:
@@ -190,11 +195,26 @@ class VirtualLoop(asyncio.BaseEventLoop):
             for (_, index), handle in zip(steps, moved, strict=True):
                 handles[index] = handle
 
+    def call_exception_handler(self, context: dict[str, Any]) -> None:
+        """Report an error or an unfinished task, except of a process that was killed: it ends at any step."""
+        handle, task = context.get("handle"), context.get("task")
+        process = handle._context.get(PROCESS) if handle is not None else getattr(task, "process", None)
+        if process is None or not process.is_killed:
+            super().call_exception_handler(context)
+
     def _process_events(self, event_list: tuple[()]) -> None:
         """There are no events of files."""
 
     def _write_to_self(self) -> None:
         """There is no thread to wake the loop from."""
+
+
+def _discard(handle: asyncio.Handle) -> None:
+    """Close the coroutine of a task that never begins, because its process has ended."""
+    task = _task_of(handle)
+    coroutine = task.get_coro() if task is not None else None
+    if inspect.iscoroutine(coroutine) and inspect.getcoroutinestate(coroutine) == inspect.CORO_CREATED:
+        coroutine.close()
 
 
 def _task_of(handle: asyncio.Handle) -> NumberedTask | None:

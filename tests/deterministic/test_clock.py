@@ -1,12 +1,14 @@
 """The virtual event loop."""
 
 import asyncio
+import gc
 import random
 import time
 
 import pytest
 
 from tests.deterministic.clock import EPOCH, DeadlockError, LivelockError, simulate
+from tests.deterministic.processes import Process
 
 
 async def _order_of_tasks() -> list[int]:
@@ -69,3 +71,21 @@ def test_executor_calls_run_on_the_loop():
         return await asyncio.to_thread(lambda: 7)
 
     assert simulate(main, 0) == 7
+
+
+@pytest.mark.filterwarnings("error")
+def test_killed_process_leaves_no_warning_of_its_tasks(caplog):
+    async def main() -> None:
+        process = Process("p", lambda: asyncio.sleep(100), failed=pytest.fail)
+        process.start()
+        await asyncio.sleep(1)
+        process.kill()
+        await asyncio.sleep(1)
+        started = asyncio.get_running_loop().create_task(asyncio.sleep(1), context=process.context.copy())
+        del started
+        await asyncio.sleep(1)
+        gc.collect()
+
+    simulate(main, 1)
+    gc.collect()
+    assert caplog.records == []
