@@ -68,8 +68,8 @@ async def _watching(api: Api) -> AsyncIterator[None]:
 async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
     """Resume every binding of *batch*, with the controller's concurrency."""
     async with Api.connect(kubeconfig) as api, _watching(api) if watches else nullcontext():
-        page = await api.list_page(binding_path(batch.namespace, "").rpartition("/")[0], limit=100_000)
-        found = [msgspec.json.decode(item)["metadata"] for item in page.items or ()]
+        listed = api.list_items(binding_path(batch.namespace, "").rpartition("/")[0])
+        found = [msgspec.json.decode(item)["metadata"] async for item in listed]
         patches = [
             (binding_path(batch.namespace, meta["name"].removesuffix("-job")), _patch(meta["uid"])) for meta in found
         ]
