@@ -15,9 +15,6 @@ from tests.deterministic.system import NAMESPACE, System
 
 TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=60)["spec"]}
 
-LONG_TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=3600)["spec"]}
-TARGET = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"}
-
 
 async def started(folder) -> System:
     """Return a running system with a cluster."""
@@ -106,7 +103,8 @@ VERSION_CHECK_SECONDS = 900
 
 
 def test_command_with_a_lost_create_event_is_executed(tmp_path):
-    command = {"metadata": {"name": "c", "namespace": NAMESPACE}, "action": "ResumeJob", "target": TARGET}
+    target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"}
+    command = {"metadata": {"name": "c", "namespace": NAMESPACE}, "action": "ResumeJob", "target": target}
 
     async def main() -> list[Object]:
         system = await started(tmp_path)
@@ -122,7 +120,7 @@ def test_command_with_a_lost_create_event_is_executed(tmp_path):
 def test_part_with_a_lost_delete_event_is_created_again(tmp_path):
     async def main() -> tuple[int, int]:
         system = await started(tmp_path)
-        await system.create(kinds.HYPERJOBS, hyperjob("h", {**LONG_TRAINER, "replicas": 2}))
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
         await asyncio.sleep(30)
         system.network.faults = LostEvents("Job", "DELETED")
         await system.delete(kinds.JOBS, next(iter(system.server.objects(kinds.JOBS))))
