@@ -65,8 +65,9 @@ class CacheAudit:
         return self._view.version(namespace, name) is not None
 
     async def find_difference(self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()) -> str | None:
-        """Return which events up to *version* were missed, ``None`` if none, or if the server does not answer.
+        """Return which events up to *version* were missed, ``None`` if none is known.
 
+        Nothing is known if the server does not answer, and between the rare comparisons of a list with a selector.
         *lacking* has the objects that could not be read and are not cached in an earlier version either, by namespace
         and name.
         """
