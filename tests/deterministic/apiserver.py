@@ -314,7 +314,9 @@ class ApiServer(Reader):
         if "deletionTimestamp" in mine and not wanted["metadata"].get("finalizers") and kind != NAMESPACES:
             if "dryRun" not in request.query:
                 self._remove(kind, target.key)
-            return wanted
+            # The answer is the object before it is stored; reading a stored object drops its empty fields.
+            shown = {key: metadata[key] for key in _empty_fields(request, target, metadata)}
+            return wanted | {"metadata": wanted["metadata"] | shown}
         # Other times in the managed fields alone are no change, unless they change the order of the entries.
         before, empty = self._owners.get(mine["uid"], {}), _stored_empty(request, target, metadata)
         same_owners = owners == before if empty else listed(owners) == listed(before)
@@ -411,9 +413,14 @@ def _manager(request: Request, kind: Kind, operation: str = "Update", subresourc
 
 def _stored_empty(request: Request, target: Target, metadata: Object) -> tuple[str, ...]:
     """Return the empty fields of *metadata* that an apply of a custom resource stores, though no answer shows them."""
+    return tuple(f"{name}={metadata[name]}" for name in _empty_fields(request, target, metadata))
+
+
+def _empty_fields(request: Request, target: Target, metadata: Object) -> list[str]:
+    """Return the names of the empty fields of *metadata* that an apply of a custom resource leaves."""
     if request.content_type != APPLY_PATCH or target.kind.builtin or target.subresource:
-        return ()
-    return tuple(sorted(f"{name}={value}" for name, value in metadata.items() if value in (None, {}, [])))
+        return []
+    return sorted(name for name, value in metadata.items() if value in (None, {}, []))
 
 
 def _schema(target: Target) -> Schema:

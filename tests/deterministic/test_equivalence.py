@@ -14,6 +14,7 @@ import pytest
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from tests.deterministic.comparison import MemorySide, RealSide, Sequences
+from tests.deterministic.random_requests import Call
 from tests.deterministic.worlds import ROOTS, THINGS_CRD, content_type
 
 
@@ -69,6 +70,33 @@ def sequences(server: RealServer) -> Sequences:
 def test_random_requests_have_equal_answers_and_events(real, seed):
     difference = sequences(real).compare(seed, 500)
     assert difference is None, difference
+
+
+def _apply(**metadata: Any) -> Call:
+    body = {"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "a", **metadata}, "spec": {"size": 2}}
+    return Call("PATCH", "things", "a", body=body, kind="apply-patch", query=(("fieldManager", "m"), ("force", "true")))
+
+
+def _set_finalizers(*finalizers: str) -> Call:
+    return Call("PATCH", "things", "a", body={"metadata": {"finalizers": finalizers}}, kind="merge-patch")
+
+
+@pytest.mark.parametrize(
+    ("others", "last"),
+    [
+        ((), {}),
+        ((_set_finalizers("example.io/x", "example.io/y"), _set_finalizers("example.io/x")), {}),
+        ((), {"finalizers": []}),
+        ((), {"finalizers": None}),
+        ((), {"ownerReferences": [], "labels": None, "annotations": {}}),
+    ],
+    ids=["no-other-owner", "list-of-another-owner", "empty-list", "null", "other-empty-fields"],
+)
+def test_apply_that_ends_a_deletion_has_an_equal_answer(real, others, last):
+    memory, server = MemorySide(), RealSide(real.send, real.watch)
+    server.empty()
+    calls = [_apply(finalizers=["example.io/x"]), *others, Call("DELETE", "things", "a"), _apply(**last)]
+    assert [memory.call(call) for call in calls] == [server.call(call) for call in calls]
 
 
 @pytest.mark.long
