@@ -72,30 +72,31 @@ def test_random_requests_have_equal_answers_and_events(real, seed):
     assert difference is None, difference
 
 
-def _apply(**metadata: Any) -> Call:
+def _call(method: str, *, kind: str = "json", query: tuple[tuple[str, str], ...] = (), **metadata: Any) -> Call:
     body = {"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "a", **metadata}, "spec": {"size": 2}}
-    return Call("PATCH", "things", "a", body=body, kind="apply-patch", query=(("fieldManager", "m"), ("force", "true")))
+    return Call(method, "things", "" if method == "POST" else "a", body=body, kind=kind, query=query)
 
 
-def _set_finalizers(*finalizers: str) -> Call:
-    return Call("PATCH", "things", "a", body={"metadata": {"finalizers": finalizers}}, kind="merge-patch")
+def _apply(**metadata: Any) -> Call:
+    return _call("PATCH", kind="apply-patch", query=(("fieldManager", "m"), ("force", "true")), **metadata)
 
 
 @pytest.mark.parametrize(
-    ("others", "last"),
+    ("created", "last"),
     [
         ((), {}),
-        ((_set_finalizers("example.io/x", "example.io/y"), _set_finalizers("example.io/x")), {}),
+        ((_call("POST", finalizers=["example.io/y"]),), {}),
         ((), {"finalizers": []}),
         ((), {"finalizers": None}),
         ((), {"ownerReferences": [], "labels": None, "annotations": {}}),
     ],
-    ids=["no-other-owner", "list-of-another-owner", "empty-list", "null", "other-empty-fields"],
+    ids=["nothing-empty", "list-of-another-owner", "empty-list", "null", "other-empty-fields"],
 )
-def test_apply_that_ends_a_deletion_has_an_equal_answer(real, others, last):
+def test_apply_that_ends_a_deletion_has_an_equal_answer(real, created, last):
     memory, server = MemorySide(), RealSide(real.send, real.watch)
     server.empty()
-    calls = [_apply(finalizers=["example.io/x"]), *others, Call("DELETE", "things", "a"), _apply(**last)]
+    merged = _call("PATCH", kind="merge-patch", finalizers=["example.io/x"])
+    calls = [*created, _apply(finalizers=["example.io/x"]), merged, Call("DELETE", "things", "a"), _apply(**last)]
     assert [memory.call(call) for call in calls] == [server.call(call) for call in calls]
 
 
