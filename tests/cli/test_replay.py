@@ -20,7 +20,7 @@ def lines() -> list[bytes]:
 
 
 @pytest.fixture
-def journal(tmp_path, lines):
+def decision_log(tmp_path, lines):
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(b"".join(lines))
     return path
@@ -35,23 +35,23 @@ def alter(lines: list[bytes], index: int, **members: object) -> bytes:
     return b"".join([*lines[:index], altered, *lines[index + 1 :]])
 
 
-def test_unchanged_log_replays_as_same(run, journal):
-    ended = run("replay", str(journal))
+def test_unchanged_log_replays_as_same(run, decision_log):
+    ended = run("replay", str(decision_log))
     head, row = ended.out.splitlines()
     assert ended.code == 0
     assert head.split()[:1] == ["FILE"]
-    assert row.split()[0] == str(journal)
+    assert row.split()[0] == str(decision_log)
     assert row.split()[-1] == "same"
 
 
 def test_standard_input_is_named_in_words(run, lines, monkeypatch):
     for command in (["replay", "-"], ["history", "ml/any"]):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join([*lines, b"no journal\n"]))))
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join([*lines, b"no decision log\n"]))))
         assert run(*command).err.startswith("standard input: line ")
 
 
-def test_json_counts_plans_and_decisions(run, journal, lines):
-    answer = run("replay", str(journal), "-o", "json").answer
+def test_json_counts_plans_and_decisions(run, decision_log, lines):
+    answer = run("replay", str(decision_log), "-o", "json").answer
     found = [json.loads(line) for line in lines]
     (file,) = answer["files"]
     assert answer["same"] is True
@@ -59,34 +59,34 @@ def test_json_counts_plans_and_decisions(run, journal, lines):
     assert file["plans"] == sum(each["type"] == "plan" for each in found) == 30
     assert file["decisions"] == sum(each["type"] == "decision" for each in found) > 30
     assert (file["different"], file["alteredBefore"], file["differences"], file["warnings"]) == (0, None, [], [])
-    assert yaml.safe_load(run("replay", str(journal), "-o", "yaml").out) == answer
+    assert yaml.safe_load(run("replay", str(decision_log), "-o", "yaml").out) == answer
 
 
-def test_altered_decision_is_shown_with_both_values(run, journal, lines):
+def test_altered_decision_is_shown_with_both_values(run, decision_log, lines):
     index = first(lines, type="decision", action="Admit")
     recorded = json.loads(lines[index])
-    journal.write_bytes(alter(lines, index, queue="another"))
-    ended = run("replay", str(journal))
+    decision_log.write_bytes(alter(lines, index, queue="another"))
+    ended = run("replay", str(decision_log))
     assert ended.code == 1
     assert "DIFFERENT" in ended.out
     assert f"line {index + 1}: Job {recorded['namespace']}/{recorded['name']}, plan " in ended.out
     assert f'queue: recorded "another", replayed "{recorded["queue"]}"' in ended.out
-    report = json.loads(run("replay", str(journal), "-o", "json").out)
+    report = json.loads(run("replay", str(decision_log), "-o", "json").out)
     difference = report["files"][0]["differences"][0]
     assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", recorded["queue"])
 
 
-def test_altered_input_is_reported(run, journal, lines):
-    journal.write_bytes(alter(lines, 0, identity="another"))
-    ended = run("replay", str(journal))
+def test_altered_input_is_reported(run, decision_log, lines):
+    decision_log.write_bytes(alter(lines, 0, identity="another"))
+    ended = run("replay", str(decision_log))
     assert ended.code == 1
     assert "ALTERED" in ended.out
     assert "the file was altered before line" in ended.out
 
 
-def test_incomplete_last_line_is_reported_and_ignored(run, journal, lines):
-    journal.write_bytes(b"".join(lines)[:-20])
-    ended = run("replay", str(journal))
+def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
+    decision_log.write_bytes(b"".join(lines)[:-20])
+    ended = run("replay", str(decision_log))
     assert ended.code == 0
     assert "truncated" in ended.out
 
@@ -95,7 +95,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, journal, lines):
     ("text", "says"),
     [
         pytest.param(b"", "line 1: the file is empty", id="empty"),
-        pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-journal"),
+        pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-decision_log"),
         pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
         pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
     ],
@@ -108,10 +108,10 @@ def test_invalid_log_is_rejected_with_its_line(run, tmp_path, text, says):
     assert ended.err.startswith(f"{path}: {says}")
 
 
-def test_invalid_line_is_rejected_with_its_number(run, journal, lines):
+def test_invalid_line_is_rejected_with_its_number(run, decision_log, lines):
     index = len(lines) // 2
-    journal.write_bytes(b"".join([*lines[:index], b"nonsense\n", *lines[index:]]))
-    ended = run("replay", str(journal))
+    decision_log.write_bytes(b"".join([*lines[:index], b"nonsense\n", *lines[index:]]))
+    ended = run("replay", str(decision_log))
     assert ended.code == 2
     assert f"line {index + 1}: " in ended.err
 

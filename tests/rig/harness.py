@@ -50,7 +50,7 @@ class ControllerInstance:
     part: ManagedProcess
     proxy: Proxy
     port: int
-    journal: Path
+    decision_log: Path
     """Path of the decision log by default."""
 
     async def start(self) -> None:
@@ -72,7 +72,7 @@ class ControllerInstance:
     def differences(self) -> list[str]:
         """Return the decisions in its logs that a replay decides differently (TC7)."""
         found = []
-        for path in sorted(self.journal.parent.glob(f"{self.journal.name}*")):
+        for path in sorted(self.decision_log.parent.glob(f"{self.decision_log.name}*")):
             with path.open("rb") as lines:
                 findings, _ = replay(lines)
             if not findings.is_identical:
@@ -289,10 +289,10 @@ async def controller_instance(
             )
             for flag, user in users.items()
         ]
-        journal = keys / "decisions.jsonl"
-        own = (*itertools.chain(*ways), "--decision-log", journal)
+        decision_log = keys / "decisions.jsonl"
+        own = (*itertools.chain(*ways), "--decision-log", decision_log)
         made = ControllerInstance(
-            controller_process(plane, name=name, port=port, flags=[*own, *flags]), proxy, port, journal
+            controller_process(plane, name=name, port=port, flags=[*own, *flags]), proxy, port, decision_log
         )
         try:
             yield made

@@ -21,9 +21,9 @@ class RunOnDisk:
         self.path = path
         self.losses = 0
         self.random_run = Life(seed, exchanges=True)
-        self.journal = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
-        self.decision_recorder = DecisionRecorder(self.journal)
-        self.journal.start()
+        self.decision_log = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
+        self.decision_recorder = DecisionRecorder(self.decision_log)
+        self.decision_log.start()
         self.decision_recorder.start_file(self.random_run.state, self.random_run.now)
         self.own = self.random_run.state
         # The objects of the run so far are recorded first.
@@ -51,7 +51,7 @@ class RunOnDisk:
 
     def drain(self) -> None:
         """Wait until the thread has written all entries."""
-        self.until(lambda: not self.journal._writer.backlog)
+        self.until(lambda: not self.decision_log._writer.backlog)
 
     def until(self, question) -> None:
         ends = time.monotonic() + 20
@@ -77,8 +77,8 @@ class HandledState:
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    (tmp_path / "journal").mkdir()
-    return tmp_path / "journal"
+    (tmp_path / "log").mkdir()
+    return tmp_path / "log"
 
 
 def read(path: Path):
@@ -89,7 +89,7 @@ def read(path: Path):
 def test_file_on_disk_is_replayed_to_same_decisions(folder):
     run = RunOnDisk(folder / "decisions.jsonl")
     run.advance()
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     result = read(run.path)
     assert (result.plans, result.is_identical, result.notes) == (30, True, [])
     assert result.decisions > 30
@@ -100,14 +100,14 @@ def test_file_on_disk_is_replayed_to_same_decisions(folder):
 
 def test_file_is_readable_by_owner_only(folder):
     run = RunOnDisk(folder / "decisions.jsonl")
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     assert run.path.stat().st_mode & 0o777 == 0o600
 
 
 def test_full_file_is_rotated_and_each_is_replayable(folder):
     run = RunOnDisk(folder / "decisions.jsonl", limit=20_000, keep=3)
     run.advance(150)
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     files = run.files()
     assert [each.name for each in files] == ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]
     found = [read(each) for each in files]
@@ -120,7 +120,7 @@ def test_full_file_is_rotated_and_each_is_replayable(folder):
 def test_disk_use_is_bounded(folder):
     run = RunOnDisk(folder / "decisions.jsonl", limit=20_000, keep=3)
     run.advance(200)
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     for file in run.files():
         begins = sum(map(len, snapshot_lines(file)))
         assert file.stat().st_size <= begins + 20_000 + 60_000, "at most one batch may exceed the limit"
@@ -137,11 +137,11 @@ def test_new_process_keeps_files_of_previous_one(folder):
     path = folder / "decisions.jsonl"
     first = RunOnDisk(path)
     first.advance(10)
-    first.journal.stop(10)
+    first.decision_log.stop(10)
     before = path.read_bytes()
     second = RunOnDisk(path, seed=4)
     second.advance(10)
-    second.journal.stop(10)
+    second.decision_log.stop(10)
     assert (folder / "decisions.jsonl.1").read_bytes() == before
     assert read(path).is_identical
 
@@ -152,9 +152,9 @@ def test_two_processes_do_not_write_one_file(folder):
     first.advance(5)
     second = RunOnDisk(path, seed=4)
     second.advance(5)
-    second.journal.stop(10)
+    second.decision_log.stop(10)
     first.advance(5)
-    first.journal.stop(10)
+    first.decision_log.stop(10)
     assert (first.losses, second.losses) == (0, 1)
     assert [each.name for each in folder.iterdir()] == ["decisions.jsonl"]
     assert (read(path).plans, read(path).is_identical) == (10, True)
@@ -176,7 +176,7 @@ def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
     run.advance(10)
     run.until(lambda: len(run.files()) == 2)
     run.advance(10)
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     assert run.losses == 1
     assert [read(each).is_identical for each in run.files()] == [True, True]
     assert read(run.path).plans >= 10
@@ -185,7 +185,7 @@ def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
 def test_missing_folder_does_not_stop_controller(folder):
     run = RunOnDisk(folder / "missing" / "decisions.jsonl")
     run.advance(10)
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     assert run.losses == 1
     assert not list(folder.iterdir())
 
@@ -194,7 +194,7 @@ def test_slow_disk_interrupts_decision_log(folder, monkeypatch):
     monkeypatch.setattr(log_module, "_MAX_BACKLOG", -1)
     run = RunOnDisk(folder / "decisions.jsonl")
     run.advance(5)
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     assert run.losses
     assert read(run.path).is_identical
 
@@ -214,7 +214,7 @@ def test_altered_line_of_a_standby_is_detected(folder):
     run = RunOnDisk(folder / "decisions.jsonl")
     for _ in range(30):
         run.random_run.happen()  # a standby records events and makes no plan
-    run.journal.stop(10)
+    run.decision_log.stop(10)
     assert (read(run.path).plans, read(run.path).is_identical) == (0, True)
     lines = run.path.read_bytes().splitlines(keepends=True)
     place = next(number for number, line in enumerate(lines) if b'"type":"queue"' in line)

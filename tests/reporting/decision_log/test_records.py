@@ -145,7 +145,7 @@ def test_queue_not_allowed_names_the_namespace():
 
 def test_every_reason_has_a_documented_rule():
     assert set(RULES) == {*Reason, *EvictionReason}
-    section = AUDIT[AUDIT.index("| rule | about |") : AUDIT.index("## The journal")]
+    section = AUDIT[AUDIT.index("| rule | about |") : AUDIT.index("## The decision log")]
     listed = set(re.findall(r"\b[A-Z]\d{1,2}\b", section))
     assert {*RULES.values(), "C3", "C4", "G1", "P5", "O6", "R1"} == listed
 

@@ -126,10 +126,10 @@ def test_modified_input_is_detected_without_other_decision(lines):
 
 
 def test_changed_engine_is_detected(monkeypatch):
-    journals = [list(encode(run(seed, file_of=1000).files[0])) for seed in range(3)]
-    assert all(replay(each)[0].is_identical for each in journals)
+    decision_logs = [list(encode(run(seed, file_of=1000).files[0])) for seed in range(3)]
+    assert all(replay(each)[0].is_identical for each in decision_logs)
     monkeypatch.setattr(Quota, "refusal", lambda *_: None)
-    found = [replay(each)[0] for each in journals]
+    found = [replay(each)[0] for each in decision_logs]
     assert any(each.different for each in found)
     assert all(each.first_tampered_line is None for each in found)
 
@@ -190,7 +190,7 @@ def test_removed_plan_is_detected(lines):
         replay([*lines[:place], *lines[place + 1 :]])
 
 
-@pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no journal"])
+@pytest.mark.parametrize("text", [b"", b"{}\n", b"\n", b"no decision log"])
 def test_file_without_header_is_rejected(text):
     with pytest.raises(DecisionLogError, match="line 1: "):
         replay([text] if text else [])
