@@ -1,4 +1,5 @@
 import io
+import re
 
 import pytest
 
@@ -16,7 +17,7 @@ def test_without_terminal_progress_is_periodic(tmp_path, monkeypatch):
     run(["sh", "-c", "echo one package; sleep 0.3"], step(tmp_path), out=out)
     lines = out.getvalue().splitlines()
     assert lines[0] == "building etcd: started"
-    assert "building etcd: 0 s  one package" in lines[1:-1]
+    assert any(re.fullmatch(r"building etcd: \d+ s  one package", line) for line in lines[1:-1])
     assert lines[-1].startswith("building etcd: done after")
 
 
