@@ -18,7 +18,7 @@ from controller.kube.errors import ServerError
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
-from tests.benchmarks.admission import cpu_seconds, finish_job
+from tests.benchmarks.admission import cpu_seconds, cpu_share, finish_job
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
 from tests.benchmarks.store_seed import caught_up, store_batch
@@ -159,9 +159,7 @@ async def _start(plane: ControlPlane) -> Start:
         await asyncio.sleep(2)
         resident = _resident(stack.controller.pid or 0)
         await asyncio.sleep(SETTLE_SECONDS)
-        before = cpu_seconds(stack)
-        await asyncio.sleep(IDLE_SECONDS)
-        idle_cpu = (cpu_seconds(stack) - before) / IDLE_SECONDS
+        idle_cpu = await cpu_share(stack, IDLE_SECONDS)
     shown = f"{resident / _MIB:.0f} MiB resident, idle at {idle_cpu:.3f} CPU s/s"
     print(f"first decision after {seconds:.1f} s, {shown}", flush=True)
     return Start(seconds, resident, idle_cpu)
