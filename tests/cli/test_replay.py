@@ -95,7 +95,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
     ("text", "says"),
     [
         pytest.param(b"", "line 1: the file is empty", id="empty"),
-        pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-decision_log"),
+        pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-decision-log"),
         pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
         pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
     ],

@@ -73,13 +73,13 @@ async def taken_down(harness: Harness, path: Path) -> None:
             await asyncio.sleep(0.02)
 
 
-def decision_log(folder: Path) -> tuple[str | Path, ...]:
+def decision_log_flags(folder: Path) -> tuple[str | Path, ...]:
     return "--decision-log", folder / NAMES[-1]
 
 
 async def test_replay_across_a_kill_equals_the_written_records(plane, tmp_path):
     path = tmp_path / NAMES[-1]
-    async with open_harness(plane, tmp_path, *decision_log(tmp_path)) as harness:
+    async with open_harness(plane, tmp_path, *decision_log_flags(tmp_path)) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(8)]
@@ -108,7 +108,7 @@ async def test_replay_across_a_kill_equals_the_written_records(plane, tmp_path):
 
 
 async def test_log_and_decision_log_agree(plane, tmp_path):
-    async with open_harness(plane, tmp_path, *decision_log(tmp_path)) as harness:
+    async with open_harness(plane, tmp_path, *decision_log_flags(tmp_path)) as harness:
         await harness.karmada.queue("q", capability={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(5)]
@@ -126,7 +126,7 @@ async def test_log_and_decision_log_agree(plane, tmp_path):
 
 
 async def test_preemption_is_replayed(plane, tmp_path):
-    async with borrowed(plane, tmp_path, *decision_log(tmp_path)) as harness:
+    async with borrowed(plane, tmp_path, *decision_log_flags(tmp_path)) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
         victim = await evicted(harness)
         await harness.karmada.delete_works(victim)
@@ -146,7 +146,7 @@ async def test_preemption_is_replayed(plane, tmp_path):
 
 
 async def killed_and_judged(plane, tmp_path, scenario: Scenario, n: int) -> None:
-    async with open_harness(plane, tmp_path, *decision_log(tmp_path)) as harness:
+    async with open_harness(plane, tmp_path, *decision_log_flags(tmp_path)) as harness:
         await scenario.before(harness)
         kill = Kill(n, "after-unacknowledged", harness.controller.kill)
         harness.proxy.add(kill)
