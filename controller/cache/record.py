@@ -37,6 +37,7 @@ _TIMES = (
     "clustersChangedAt",
 )
 _AMOUNTS = ("charge", "nominatedRequests")
+_MAX_WRITTEN = 1024
 #: Fields that are written only where they are set.
 _OPTIONAL = frozenset(
     {
@@ -93,11 +94,18 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return bool(self.charge)
 
 
+_written: dict[str, tuple[str, AdmissionRecord]] = {}
+"""The last records that were written, with the uids of their bindings, by text."""
+
+
 def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:
     """Return the record of the binding *uid* in *annotations*, or why the annotation is not a valid record."""
     text = annotations.get(ADMISSION_ANNOTATION)
     if text is None:
         return None, ""
+    written = _written.get(text)
+    if written is not None and written[0] == uid:
+        return written[1], ""
     try:
         fields = _FIELDS.decode(text)
         owner = msgspec.convert(fields.get("uid"), str)
@@ -168,19 +176,26 @@ _FORMATS: Mapping[str, Callable[[Any], object]] = {
     "reservedClusters": _format_amounts_by_cluster,
     "excludedClusters": dict,
 }
-_WRITTEN = tuple(
+_FIELDS_WRITTEN = tuple(
     (field.name, field.encode_name, _FORMATS.get(field.encode_name), field.encode_name in _OPTIONAL)
     for field in msgspec.structs.fields(AdmissionRecord)
 )
 
 
 def write_record(uid: str, record: AdmissionRecord) -> str:
-    """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC."""
-    written: dict[str, object] = {"uid": uid}
-    for attribute, name, convert, is_optional in _WRITTEN:
+    """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC.
+
+    The response to the write, or its event, has the same text, which is not parsed then.
+    """
+    fields: dict[str, object] = {"uid": uid}
+    for attribute, name, convert, is_optional in _FIELDS_WRITTEN:
         value = getattr(record, attribute)
         if convert is not None and value is not None:
             value = convert(value)
         if value or not is_optional or value == 0:
-            written[name] = value
-    return _ENCODER.encode(written).decode()
+            fields[name] = value
+    text = _ENCODER.encode(fields).decode()
+    _written[text] = uid, record
+    if len(_written) > _MAX_WRITTEN:
+        del _written[next(iter(_written))]
+    return text
