@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping
 from fractions import Fraction
+from functools import lru_cache
 from math import floor, lcm
 from typing import NamedTuple
 
@@ -175,8 +176,12 @@ class QueueShares:
         return known
 
 
+@lru_cache(maxsize=4096)
 def _ratio_key(numerator: int, denominator: int) -> RatioKey:
-    """Return the key of a finite ratio: first in 2**-40ths, rounded down, which suffices to compare most ratios."""
+    """Return the key of a finite ratio: first in 2**-40ths, rounded down, which suffices to compare most ratios.
+
+    Equal queues with equal usage share a key, because the same object is compared without a call.
+    """
     return 0, (numerator << 40) // denominator, ExactRatio(numerator, denominator)
 
 

@@ -69,7 +69,7 @@ class Quota:
 
     def add_usage(self, node: Node, charge: Resources) -> None:
         """Charge *node* and all its ancestors; negative amounts free."""
-        if any(amount < 0 for amount in charge.values()):
+        if min(charge.values(), default=0) < 0:
             for above in node.path():
                 self.free_counts[above.name] += 1
         self.add_assumed(node, charge)
