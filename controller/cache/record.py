@@ -176,10 +176,17 @@ _FORMATS: Mapping[str, Callable[[Any], object]] = {
     "reservedClusters": _format_amounts_by_cluster,
     "excludedClusters": dict,
 }
+_DEFAULTS = msgspec.structs.astuple(AdmissionRecord())
 _FIELDS_WRITTEN = tuple(
-    (field.name, field.encode_name, _FORMATS.get(field.encode_name), field.encode_name in _OPTIONAL)
-    for field in msgspec.structs.fields(AdmissionRecord)
+    (field.encode_name, _FORMATS.get(field.encode_name), default, field.encode_name in _OPTIONAL)
+    for field, default in zip(msgspec.structs.fields(AdmissionRecord), _DEFAULTS, strict=True)
 )
+#: The fields of a record without any value; most fields of most records are so.
+_UNSET = {
+    name: default if convert is None or default is None else convert(default)
+    for name, convert, default, is_optional in _FIELDS_WRITTEN
+    if not is_optional
+}
 
 
 def write_record(uid: str, record: AdmissionRecord) -> str:
@@ -187,13 +194,12 @@ def write_record(uid: str, record: AdmissionRecord) -> str:
 
     The response to the write, or its event, has the same text, which is not parsed then.
     """
-    fields: dict[str, object] = {"uid": uid}
-    for attribute, name, convert, is_optional in _FIELDS_WRITTEN:
-        value = getattr(record, attribute)
-        if convert is not None and value is not None:
-            value = convert(value)
-        if value or not is_optional or value == 0:
-            fields[name] = value
+    fields: dict[str, object] = {"uid": uid, **_UNSET}
+    for (name, convert, default, is_optional), value in zip(
+        _FIELDS_WRITTEN, msgspec.structs.astuple(record), strict=True
+    ):
+        if value is not default and (value or value == 0 or not is_optional):
+            fields[name] = value if convert is None or value is None else convert(value)
     text = _ENCODER.encode(fields).decode()
     _written[text] = uid, record
     if len(_written) > _MAX_WRITTEN:

@@ -443,8 +443,9 @@ class Store(ObjectCollections):
             self._resumed.difference_update(cached.uid for cached in (before, after) if cached is not None)
         if after is not None:
             self._by_uid[after.uid] = after
-            self._uids_by_template.add(after.template, after.uid)
-            self._track_unbound(after.template)
+            if before is None or (before.uid, before.template) != (after.uid, after.template):
+                self._uids_by_template.add(after.template, after.uid)
+                self._track_unbound(after.template)
             self.unbound_jobs.on_bound(after, self.template(after))
             self._assumed.observe(after.uid, after.resource_version)
             self._changed_workloads[after.uid] = None

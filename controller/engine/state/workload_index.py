@@ -153,11 +153,14 @@ class WorkloadIndex:
         if before is None or workload.state is not WorkloadState.ADMITTED or not has_same_charges(before, workload):
             self.accepted.discard(workload.uid)
         if workload.state is WorkloadState.ADMITTED:
-            self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
-        if workload.is_nominated:
+            self._add_admitted(workload)
+        elif workload.is_nominated:
             self.nominated[workload.uid] = workload
-        if workload.has_reservation:
+        elif workload.has_reservation:
             self.with_reservation[workload.uid] = workload
+
+    def _add_admitted(self, workload: Workload) -> None:
+        self.admitted.setdefault(workload.queue, {})[workload.uid] = workload
         marks = (
             (workload.has_aborted, self.aborted),
             (workload.has_lost_data, self.without_data),
@@ -169,10 +172,10 @@ class WorkloadIndex:
                 marked.add(workload.uid)
 
     def _remove(self, before: Workload) -> None:
-        self.nominated.pop(before.uid, None)
-        self.with_reservation.pop(before.uid, None)
-        self.aborted.discard(before.uid)
-        self.without_data.discard(before.uid)
-        self.resized.discard(before.uid)
-        self.moved.discard(before.uid)
+        if before.state is not WorkloadState.ADMITTED:
+            self.nominated.pop(before.uid, None)
+            self.with_reservation.pop(before.uid, None)
+            return
+        for marked in (self.aborted, self.without_data, self.resized, self.moved):
+            marked.discard(before.uid)
         self.admitted.get(before.queue, {}).pop(before.uid, None)
