@@ -1,15 +1,12 @@
 """F1 and F9: error responses and lost responses to writes lose no admission and duplicate none."""
 
-import asyncio
-import itertools
+from collections import Counter
 
 import pytest
 
 from tests.rig.faults import Delay, DropReply, DropRequest, ErrorReply, Hold, writes
-from tests.rig.harness import Harness, open_harness
-from tests.rig.proxy import Call, Fault
+from tests.rig.harness import open_harness
 
-JOBS = 5
 ANSWERS = {
     "409": lambda chosen: ErrorReply(chosen, 1, 409),
     "422": lambda chosen: ErrorReply(chosen, 1, 422),
@@ -30,84 +27,39 @@ def of(name: str):
     return lambda call: call.is_write and f"/{name}-job" in call.path
 
 
-async def room_for_four(harness: Harness, count: int) -> list[str]:
-    await harness.karmada.queue("q", capability={"cpu": "4"})
-    await harness.karmada.cluster("m1", cpu="9")
-    names = [f"j{number:02}" for number in range(count)]
-    for name in names:
-        await harness.karmada.job(name, "q")
-    return names
-
-
-def pauses(calls: list[Call]) -> int:
-    """Return the seconds between successive writes of the most written binding."""
-    counted = itertools.groupby(sorted(call.path for call in calls if call.is_write))
-    return max(len(list(group)) for _, group in counted)
-
-
 async def test_each_error_response_to_one_job_is_recovered(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        names = await room_for_four(harness, len(ANSWERS))
-        for name, fault in zip(names, ANSWERS.values(), strict=True):
+        await harness.karmada.queue("q", capability={"cpu": "4"})
+        await harness.karmada.cluster("m1", cpu="9")
+        for name, fault in ANSWERS.items():
+            await harness.karmada.job(name, "q")
             harness.proxy.add(fault(of(name)))
         await harness.controller.start()
-        await harness.done(*names)
-        assert pauses(harness.proxy.calls) <= 2
+        await harness.done(*ANSWERS)
+        writes_of = Counter(call.path for call in harness.proxy.calls if call.is_write)
+        assert max(writes_of.values()) <= 2
         await harness.expect_no_writes(seconds=0.5)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("answer", ANSWERS)
-async def test_each_error_response_to_all_writes_is_recovered(plane, tmp_path, answer):
-    async with open_harness(plane, tmp_path) as harness:
-        names = await room_for_four(harness, JOBS)
-        fault: Fault = ANSWERS[answer](writes)
-        fault.times = 6
-        harness.proxy.add(fault)
-        await harness.controller.start()
-        await harness.done(*names)
-        await harness.expect_no_writes()
 
 
 async def test_permanent_rejection_backs_off_and_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await room_for_four(harness, 1)
         harness.proxy.add(ErrorReply(writes, status=403, message="never on a Sunday"))
-        await harness.controller.start()
+        await harness.start()
+        await harness.karmada.job("one", "q")
         await harness.controller.wait_for_log("patch rejected")
         await harness.controller.wait_for_log("never on a Sunday")
         await harness.controller.wait_for_log('"reason":"StartupBackoff"')
         await harness.expect_pending_reasons()
         assert harness.proxy.writes <= 2
         harness.proxy.clear_faults()
-        await harness.done("j00")
-
-
-async def test_rejected_eviction_is_retried_with_backoff(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="2")
-        await harness.karmada.job("first", "q", cpu=2)
-        await harness.controller.start()
-        await harness.admitted("first")
-        before = harness.proxy.writes
-        harness.proxy.add(ErrorReply(of("first"), status=403, message="never on a Sunday"))
-        await harness.karmada.phase("first", "Aborted")
-        await harness.controller.wait_for_log("patch rejected")
-        await harness.history.until(lambda _: harness.proxy.writes > before, "a first try")
-        await asyncio.sleep(4)
-        assert 2 <= harness.proxy.writes - before <= 3
-        harness.proxy.clear_faults()
-        await harness.until(lambda seen: seen["first"].suspended, "it is taken back")
+        await harness.done("one")
 
 
 @pytest.mark.long
 async def test_retry_after_is_honoured_and_keeps_the_order(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="2")
         harness.proxy.add(ErrorReply(of("first"), 1, 429, retry_after=2))
-        await harness.controller.start()
+        await harness.start(cpu="2")
         await harness.karmada.job("first", "q", cpu=2)
         await harness.history.until(lambda _: harness.proxy.writes, "first write")
         await harness.karmada.job("second", "q", cpu=1)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.rig.faults import DropReply, DropRequest, ErrorReply, leases, writes
+from tests.rig.faults import DropReply, DropRequest
 from tests.rig.harness import ControllerInstance, Harness, open_harness
 from tests.rig.proxy import Call, Fault
 
@@ -18,7 +18,7 @@ def lease_writes(call: Call) -> bool:
     return call.is_lease and call.method != "GET"
 
 
-def good_byes(call: Call) -> bool:
+def releases(call: Call) -> bool:
     """Match releases of the lease."""
     changes = json.loads(call.body or b"null")
     sets = {change.get("path"): change.get("value") for change in changes} if isinstance(changes, list) else {}
@@ -27,7 +27,7 @@ def good_byes(call: Call) -> bool:
 
 def renewals(call: Call) -> bool:
     """Match renewals of the lease."""
-    return lease_writes(call) and not good_byes(call)
+    return lease_writes(call) and not releases(call)
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Overtake(Fault):
         if renewals(call) and not self.under_way.is_set():
             self.under_way.set()
             await self.follows.wait()
-        elif good_byes(call) and not self.follows.is_set():
+        elif releases(call) and not self.follows.is_set():
             self.follows.set()
             await self.arrived.wait()
 
@@ -103,34 +103,15 @@ async def test_release_is_retried_after_a_late_renewal(plane, tmp_path):
         assert await holder(harness) == ""
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
-        pytest.param(ErrorReply(good_byes, 1, status=500), id="refused"),
-        pytest.param(DropRequest(good_byes, 1), id="lost"),
-        pytest.param(DropReply(good_byes, 1), id="unanswered"),
-    ],
-)
-async def test_failed_release_is_retried(plane, tmp_path, fault):
+async def test_failed_release_is_retried(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness)
         await harness.controller.start()
         await leading(harness.controller)
+        fault = DropReply(releases, 1)
         harness.proxy.add(fault)
         await harness.controller.stop()
         assert fault.times == 0
-        assert await holder(harness) == ""
-
-
-async def test_release_waits_for_writes_with_unknown_outcome(plane, tmp_path):
-    async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness)
-        await harness.controller.start()
-        await leading(harness.controller)
-        harness.proxy.add(DropReply(writes, 1))
-        await harness.karmada.job("j0", "q")
-        await harness.controller.wait_for_log("patch outcome unknown")
-        await harness.controller.stop()
         assert await holder(harness) == ""
 
 
@@ -191,7 +172,7 @@ async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
         await first.start()
         await second.start()
         await harness.done("j0")
-        first.proxy.add(DropRequest(leases))
+        first.proxy.add(DropRequest(lambda call: call.is_lease))
         await first.wait_for_log("leadership lost")
         before = first.proxy.writes
         await harness.karmada.job("j1", "q")
@@ -204,50 +185,10 @@ async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
         await harness.done("j2")
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("seconds", [-600, 600])
-async def test_timestamps_in_the_lease_are_ignored(plane, tmp_path, seconds):
-    """The holder's clock differs by minutes."""
-    async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, "j0")
-        minute = 30 + seconds // 60
-        renewed = f"2026-11-21T01:{minute:02}:00.000000Z"
-        spec = {"holderIdentity": "other_1", "leaseDurationSeconds": 5, "renewTime": renewed}
-        path, _, name = LEASE.rpartition("/")
-        await harness.karmada.create(
-            path,
-            {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec},
-        )
-        began = asyncio.get_running_loop().time()
-        await harness.controller.start()
-        await harness.done("j0")
-        assert asyncio.get_running_loop().time() - began > 5
-
-
-@pytest.mark.long
-async def test_killed_and_frozen_leaders_admit_nothing_twice(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as harness:
-        names = [f"j{number}" for number in range(8)]
-        await prepared(harness, *names)
-        for player in harness.controllers:
-            await player.start()
-        for turn in range(4):
-            await harness.done(names[turn])
-            player = harness.controllers[turn % 2]
-            if turn < 2:
-                player.kill()
-                await player.start()
-            else:
-                player.part.freeze()
-                await asyncio.sleep(9)
-                player.part.resume()
-        await harness.done(*names)
-
-
 async def test_missing_lease_permission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
         await prepared(harness, "j0")
-        harness.proxy.add(DropRequest(leases))
+        harness.proxy.add(DropRequest(lambda call: call.is_lease))
         await harness.controller.start()
         await harness.controller.wait_for_log("lease request failed")
         await harness.expect_no_writes(seconds=1)

@@ -1,24 +1,24 @@
-"""F23 and F24: bursts, large numbers, and slow connections."""
+"""F23 and F24: bursts, large numbers, and limited rates."""
 
 import asyncio
 import contextlib
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from localup.controlplane import ControlPlane, Etcd
 from tests.benchmarks.seed import Batch, offer_cluster, seed_queues
 from tests.benchmarks.store_seed import caught_up, forget_batch, store_batch
-from tests.rig.faults import Delay, LimitBandwidth, writes
 from tests.rig.harness import Harness, open_harness
-from tests.rig.proxy import Call
 
 ROOM = 5
 MIB = 2**20
-GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
+CONFIGURATION = """\
+apiVersion: config.volcano-global.io/v1alpha1
+kind: VolcanoGlobalConfiguration
+patches: {inFlight: 3, perSecond: 10}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -58,9 +58,9 @@ async def waiting(harness: Harness, count: int, *, seconds: float = 120) -> None
         raise AssertionError(f"I8 {told} instead of {count} wait with a reason\n{said}") from error
 
 
-@pytest.mark.parametrize("count", [1_000, pytest.param(10_000, marks=pytest.mark.long)])
-async def test_burst_and_its_deletion_are_processed(plane, tmp_path, count):
+async def test_burst_and_its_deletion_are_processed(plane, tmp_path):
     """F23: all jobs are created within seconds and deleted within seconds; the next job is admitted normally."""
+    count = 1_000
     async with open_harness(plane, tmp_path, plays=False) as harness:
         batch = Batch(harness.karmada.namespace, count, 10)
         await seed_queues(harness.karmada.api, batch.queues)
@@ -114,63 +114,17 @@ async def _ready(harness: Harness) -> None:
                 is_ready = await harness.controller.page("/readyz") == "ok"
 
 
-async def test_low_bandwidth_delays_decisions_until_all_lists(plane, tmp_path):
-    """F24: lists arrive slowly, and decisions wait for them."""
-    async with open_harness(plane, tmp_path, "--page-size", "50", plays=False) as harness:
-        batch = Batch(harness.karmada.namespace, 400, 10)
-        await seed_queues(harness.karmada.api, batch.queues)
-        await offer_cluster(harness.karmada.api, ROOM)
-        await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(harness.karmada.api)
-        line = LimitBandwidth(500_000)
-        harness.proxy.add(line)
-        begun = time.monotonic()
-        await harness.controller.begin()
-        await harness.history.until(lambda _: harness.proxy.writes, "the first write")
-        pages = [call for call in harness.proxy.calls if _lists(call)]
-        assert sum(call.size > 0 for call in pages) >= 16, "all pages of jobs and bindings were there before"
-        assert time.monotonic() - begun > sum(call.size for call in pages) / line.rate
-        await harness.until(lambda seen: admitted(seen) == ROOM, "the room is taken")
-        harness.proxy.clear_faults()
-        await forget_batch(plane.etcd.url, plane.prefix, batch)
-        await waiting(harness, 0)
-
-
-def _lists(call: Call) -> bool:
-    return call.method == "GET" and not call.is_watch and call.resource in {JOBS.plural, RESOURCE_BINDINGS.plural}
-
-
 async def test_writes_respect_the_configured_rate_limits(plane, tmp_path):
-    """F24: writes in flight and per second stay within the configuration."""
+    """F24: writes per second stay within the configuration."""
     file = tmp_path / "admission.yaml"
-    file.write_text(f"{GOOD}patches: {{inFlight: 3, perSecond: 10}}\n")
+    file.write_text(CONFIGURATION)
     names = [f"j{number}" for number in range(25)]
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="90")
         for name in names:
             await harness.karmada.job(name, "q")
-        crowd = Crowd(writes, seconds=0.1)
-        harness.proxy.add(crowd)
         await harness.controller.start()
         await harness.admitted(*names)
-        assert 1 < crowd.most <= 3
         times = sorted(request.at for request in harness.requests())
         assert all((later - earlier).total_seconds() > 0.8 for earlier, later in zip(times, times[12:], strict=False))
-
-
-class Crowd(Delay):
-    """Counts the concurrent writes."""
-
-    now: int = 0
-    most: int = 0
-
-    async def before(self, call: Call) -> None:
-        if not call.is_write:
-            return
-        self.now += 1
-        self.most = max(self.most, self.now)
-        await super().before(call)
-
-    async def after(self, call: Call) -> None:
-        self.now -= call.is_write

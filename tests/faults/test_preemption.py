@@ -19,11 +19,11 @@ BORROWERS = ("first", "second")
 
 
 @asynccontextmanager
-async def borrowed(plane: ControlPlane, folder: Path, *flags: str | Path) -> AsyncIterator[Harness]:
+async def borrowed(plane: ControlPlane, folder: Path) -> AsyncIterator[Harness]:
     """Yield a harness where one queue has borrowed the cluster and another one's fair share is half of it."""
     file = folder / "admission.yaml"
     file.write_text(CONFIGURATION)
-    async with open_harness(plane, folder, "--admission-configuration", file, *flags, plays=False) as harness:
+    async with open_harness(plane, folder, "--admission-configuration", file, plays=False) as harness:
         for name in ("lender", "borrower"):
             await harness.karmada.queue(name, deserved={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="4")
@@ -49,32 +49,24 @@ def for_whom_is_held(harness: Harness) -> bool:
 
 @pytest.mark.smoke
 async def test_preemptor_is_admitted_once_its_victim_has_stopped(plane, tmp_path):
+    """A controller that starts meanwhile continues the preemption."""
     async with borrowed(plane, tmp_path) as harness:
         await harness.karmada.job("entitled", "lender", cpu=2)
-        victim = await evicted(harness)
-        await harness.history.until(lambda _: for_whom_is_held(harness), "it is written down for whom")
+        await harness.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
+        await harness.history.until(
+            lambda _: harness.record("entitled").get("nominatedCluster") == "m1", "the nomination is recorded"
+        )
+        [victim] = [name for name in BORROWERS if harness.bindings()[name].suspended]
         assert (harness.record(victim)["charge"], harness.record(victim)["evictions"]) == ({}, 1)
-        await harness.expect_pending_reasons()
-        await harness.expect_no_writes(seconds=0.5)
-        assert harness.bindings()["entitled"].suspended
         assert not harness.bindings()[victim].clusters
-        await harness.karmada.delete_works(victim)
-        await harness.admitted("entitled")
-        assert harness.record("entitled")["nominatedCluster"] is None
-        assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1
-
-
-async def test_restart_continues_a_preemption(plane, tmp_path):
-    async with borrowed(plane, tmp_path) as harness:
-        await harness.karmada.job("entitled", "lender", cpu=2)
-        victim = await evicted(harness)
-        await harness.history.until(lambda _: for_whom_is_held(harness), "it is written down for whom")
         harness.controller.kill()
         await harness.karmada.job("earlier", "borrower", cpu=2)
         await harness.controller.start()
         await harness.expect_pending_reasons()
-        await harness.expect_no_writes(seconds=1)
-        assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1
+        await harness.expect_no_writes(seconds=0.5)
+        assert harness.bindings()["entitled"].suspended
         await harness.karmada.delete_works(victim)
         await harness.admitted("entitled")
+        assert harness.record("entitled")["nominatedCluster"] is None
         assert harness.bindings()["earlier"].suspended
+        assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1

@@ -1,14 +1,11 @@
 """F25, F26, F29 and F30: configuration, clock, files, memory and CPU faults of the process."""
 
 import asyncio
-import itertools
-import resource
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from localup.processes import is_http_ready
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness
@@ -43,29 +40,6 @@ async def test_invalid_configuration_is_reported_and_old_one_kept(plane, tmp_pat
         file.write_text(GOOD)
         await harness.done("kept-out")
         await harness.expect_no_writes(seconds=0.3)
-
-
-@pytest.mark.long
-async def test_frequent_configuration_changes_lose_nothing(plane, tmp_path):
-    """F25: every decision uses one revision of the configuration."""
-    file = tmp_path / "admission.yaml"
-    choices = (
-        f"{GOOD}queueOrder: FairShareFirst\npatches: {{inFlight: 1}}\n",
-        f"{GOOD}tenantFairness: Namespace\ntenants: [{{namespaces: ['*'], queues: [q]}}]\n",
-        f"{GOOD}integrations: [{{apiVersion: apps/v1, kind: Deployment}}]\n",
-        GOOD,
-    )
-    file.write_text(GOOD)
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.02") as harness:
-        names = [f"j{number:02}" for number in range(20)]
-        await prepared(harness, *names)
-        await harness.controller.start()
-        for choice in itertools.islice(itertools.cycle(choices), 40):
-            file.write_text(choice)
-            await asyncio.sleep(0.1)
-        await harness.done(*names)
-        await harness.expect_pending_reasons()
-        await harness.expect_no_writes(seconds=0.5)
 
 
 async def test_clock_jumps_change_no_order_and_no_waiting_time(plane, tmp_path):
@@ -149,31 +123,6 @@ async def test_controller_works_with_scarce_resources(plane, tmp_path, what):
             *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
         )
         await harness.expect_pending_reasons()
-
-
-async def starved(harness: Harness) -> None:
-    """Submit jobs until the controller has died of memory shortage or is killed for failed liveness probes."""
-    for number in range(1000):
-        await harness.karmada.job(f"more-{number}", "other", cpu=1, replicas=2)
-        if not await asyncio.to_thread(is_http_ready, harness.controller.port, path="/healthz"):
-            harness.controller.kill()
-            return
-    raise AssertionError("it has had memory enough all along")
-
-
-@pytest.mark.long
-async def test_out_of_memory_ends_the_process_and_it_recovers(plane, tmp_path):
-    """F29: a process may end at any point."""
-    async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, "j0", "j1", "j2")
-        await harness.controller.start()
-        await harness.done("j0")
-        pid = harness.controller.part.pid
-        assert pid is not None
-        resource.prlimit(pid, resource.RLIMIT_AS, (2**20, 2**20))
-        await starved(harness)
-        await harness.controller.start()
-        await harness.done("j1", "j2", *(name for name in harness.bindings() if name.startswith("more")))
 
 
 async def test_blocked_event_loop_is_reported_and_recovers(plane, tmp_path):

@@ -1,7 +1,6 @@
 """Faults between controller and API server, one class each."""
 
 import asyncio
-import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
@@ -19,19 +18,9 @@ def writes(call: Call) -> bool:
     return call.is_write
 
 
-def leases(call: Call) -> bool:
-    """Match all requests for leases."""
-    return call.is_lease
-
-
 def watches(call: Call) -> bool:
     """Match all watches."""
     return call.is_watch
-
-
-def everything(_: Call) -> bool:
-    """Match all requests."""
-    return True
 
 
 @dataclass
@@ -108,29 +97,6 @@ class Delay(CountedFault):
 
 
 @dataclass
-class LimitBandwidth(Fault):
-    """Limits all replies together to *rate* bytes per second."""
-
-    rate: float
-    brought: int = 0
-    _free_at: float = 0
-
-    async def after(self, call: Call) -> None:
-        await self._bring(call.size)
-
-    async def events(self, call: Call, lines: Lines) -> Lines:
-        async for line in lines:
-            await self._bring(len(line))
-            yield line
-
-    async def _bring(self, size: int) -> None:
-        now = asyncio.get_running_loop().time()
-        self.brought += size
-        self._free_at = max(self._free_at, now) + size / self.rate
-        await asyncio.sleep(self._free_at - now)
-
-
-@dataclass
 class Kill(Fault):
     """Kills the controller at its *n*-th write."""
 
@@ -155,51 +121,6 @@ class Kill(Fault):
         self._strike(call, "after")
 
 
-Disturbance = Literal["drop", "duplicate", "delay", "reorder"]
-
-
-@dataclass
-class DisturbEvent(Fault):
-    """Disturbs the *n*-th watch event of one kind, counted over all its watches."""
-
-    resource: str
-    n: int
-    how: Disturbance
-    seconds: float = 0.3
-    seen: int = 0
-
-    async def events(self, call: Call, lines: Lines) -> Lines:
-        if not call.is_watch or call.resource != self.resource:
-            async for line in lines:
-                yield line
-            return
-        async for line in lines:
-            self.seen += not is_bookmark(line)
-            if self.seen != self.n or is_bookmark(line):
-                yield line
-                continue
-            async for spoiled in self._spoil(line, lines):
-                yield spoiled
-
-    async def _spoil(self, line: bytes, lines: Lines) -> Lines:
-        if self.how == "drop":
-            # Lost with all later events until the connection breaks; then only a list shows the state.
-            await asyncio.sleep(self.seconds)
-            yield expired()
-            raise CutError
-        if self.how == "duplicate":
-            yield line
-            yield line
-        elif self.how == "delay":
-            await asyncio.sleep(self.seconds)
-            yield line
-        else:
-            following = await _next(lines, self.seconds)
-            for item in (following, line):
-                if item:
-                    yield item
-
-
 @dataclass
 class DropEvent(Fault):
     """Silently drops the first event with a given kind and change."""
@@ -219,42 +140,19 @@ class DropEvent(Fault):
 
 @dataclass
 class ScriptedWatch(Fault):
-    """Sends given lines in a watch of one kind and ends it, once for each time it is armed."""
+    """Sends given lines in the first watch of one kind, and cuts its connection or falls silent."""
 
     resource: str
-    wait_for_log: bytes = b""
-    then: Literal["cut", "hang", "end", "go on"] = "cut"
-    times: int = 1
+    lines: bytes = b""
+    then: Literal["cut", "hang"] = "cut"
+    struck: bool = False
 
     async def events(self, call: Call, lines: Lines) -> Lines:
-        if call.resource == self.resource and self.times > 0:
-            self.times -= 1
-            yield self.wait_for_log
+        if call.resource == self.resource and not self.struck:
+            self.struck = True
+            yield self.lines
             if self.then == "cut":
                 raise CutError
-            if self.then == "hang":
-                await asyncio.sleep(3600)
-            if self.then == "end":
-                return
+            await asyncio.sleep(3600)
         async for line in lines:
             yield line
-
-
-def is_bookmark(line: bytes) -> bool:
-    """Return whether *line* is a bookmark."""
-    return line.startswith(b'{"type":"BOOKMARK"')
-
-
-def expired() -> bytes:
-    """Return the event that ends a watch with an expired version."""
-    status = {"kind": "Status", "code": 410, "reason": "Expired", "message": "too old resource version"}
-    return json.dumps({"type": "ERROR", "object": status}).encode() + b"\n"
-
-
-async def _next(lines: Lines, seconds: float) -> bytes:
-    """Return the next line, or ``None`` after the timeout; an interrupted watch ends here."""
-    try:
-        async with asyncio.timeout(seconds):
-            return await anext(lines)
-    except (TimeoutError, StopAsyncIteration):
-        return b""
