@@ -17,7 +17,6 @@ from tests.waiting import LIMIT_SECONDS
 
 POLICIES = "/apis/policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies"
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
-NODES = "standin.volcano-global.io/nodes"
 RUNTIME = "volcano-global.io/runtime"
 #: Volcano rejects its deletion, so it remains for later tests.
 DEFAULT_QUEUE = "default"
@@ -32,29 +31,23 @@ class Environment:
         self.observer = observer
         self._made: list[str] = []
 
-    async def cluster(self, name: str, *, nodes: int = 0, **capacity: str) -> None:
-        """Create a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu.
-
-        With *nodes*, the cluster has that many nodes of this capacity, otherwise one.
-        """
+    async def cluster(self, name: str, **capacity: str) -> None:
+        """Create a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
         amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
-        allocatable = {"memory": "1Ti", "pods": "1000", **amounts}
-        told = {NODES: json.dumps([{"count": nodes, "allocatable": allocatable}])} if nodes else {}
-        head = {"name": name, "annotations": {ALLOCATABLE: json.dumps(allocatable), **told}}
+        allocatable = json.dumps({"memory": "1Ti", "pods": "1000", **amounts})
+        head = {"name": name, "annotations": {ALLOCATABLE: allocatable}}
         spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-        await self._create(
-            CLUSTERS.path, {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
-        )
+        manifest = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
+        await self._create(CLUSTERS.path, manifest)
         # The first summary of a real Karmada may be that of an earlier member with the same name.
         async with asyncio.timeout(LIMIT_SECONDS):
-            cpus = parse_quantity("cpu", capacity["cpu"]) * (nodes or 1)
-            while await self.cpus(name) != cpus:  # noqa: ASYNC110 -- a status is polled
+            while await self._cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
                 await asyncio.sleep(0.1)
 
-    async def cpus(self, name: str, amount: str = "allocatable") -> int | None:
-        """Return the CPUs in field *amount* of a cluster's summary, in thousandths."""
+    async def _cpus(self, name: str) -> int | None:
+        """Return the allocatable CPUs in a cluster's summary, in thousandths."""
         status = json.loads(await self.api.get(f"{CLUSTERS.path}/{name}")).get("status") or {}
-        cpus = (status.get("resourceSummary") or {}).get(amount, {}).get("cpu")
+        cpus = (status.get("resourceSummary") or {}).get("allocatable", {}).get("cpu")
         return None if cpus is None else parse_quantity("cpu", cpus)
 
     async def queue(self, name: str, **spec: Any) -> None:
@@ -71,11 +64,8 @@ class Environment:
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
         await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
 
-    async def policy(self, *, preserves: bool = False, **suspension: bool) -> None:
-        """Propagate all Volcano Jobs of the namespace, each to one cluster.
-
-        With *preserves* their pods remain in the clusters when the jobs are deleted.
-        """
+    async def policy(self, **suspension: bool) -> None:
+        """Propagate all Volcano Jobs of the namespace, each to one cluster."""
         spec: dict[str, Any] = {
             "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": "Job"}],
             "placement": {
@@ -85,8 +75,6 @@ class Environment:
         }
         if suspension:
             spec["suspension"] = suspension
-        if preserves:
-            spec["preserveResourcesOnDeletion"] = True
         head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
         await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
 
@@ -97,10 +85,6 @@ class Environment:
     async def manifest(self, manifest: Mapping[str, Any]) -> None:
         """Submit any job."""
         await self._create(self._jobs, manifest)
-
-    async def delete_job(self, name: str) -> None:
-        """Delete a job as the tenant."""
-        await self.api.delete(f"{self._jobs}/{name}")
 
     @property
     def _jobs(self) -> str:

@@ -1,14 +1,13 @@
 """Helpers for HyperJob tests: submit, read, and wait."""
 
 import asyncio
-import json
 from typing import Any
 
 import msgspec
 
-from controller.api.keys import CLUSTERS, HYPERJOBS, Resource
+from controller.api.keys import HYPERJOBS, Resource
 from tests.controllers.hyperjob.objects import document, replicated, task
-from tests.e2e.environment import ALLOCATABLE, RUNTIME, Environment
+from tests.e2e.environment import RUNTIME, Environment
 from tests.waiting import LIMIT_SECONDS
 
 _WORKS = "/apis/work.karmada.io/v1alpha1/works"
@@ -55,14 +54,6 @@ async def gone(environment: Environment, resource: Resource, *, seconds: float =
 
 def auto(replicas: int, **more: Any) -> dict[str, Any]:
     return document(replicated("t", task(replicas=replicas), splitPolicy={"mode": "auto"}), **more)
-
-
-async def grow(environment: Environment, cluster: str, **capacity: str) -> None:
-    """Change the capacity of a member cluster."""
-    amounts = {"nvidia.com/gpu" if key == "gpu" else key: value for key, value in capacity.items()}
-    told = json.dumps({"memory": "1Ti", "pods": "1000", "cpu": "1000", **amounts})
-    body = {"metadata": {"annotations": {ALLOCATABLE: told}}}
-    await environment.api.patch(f"{CLUSTERS.path}/{cluster}", msgspec.json.encode(body), kind="merge")
 
 
 async def works(environment: Environment) -> list[str]:

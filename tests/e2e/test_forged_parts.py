@@ -56,40 +56,24 @@ def _forged(name: str, claim: dict[str, Any], owner: dict[str, Any] | None = Non
     return made
 
 
-async def _hyperjob(tenant: Environment, *, cpu: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Create a HyperJob with one part; return the owner reference and the claim of that part."""
-    await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu=cpu))), runtime="60s")
+async def test_forged_part_stays_pending_and_keeps_its_age(environment: Environment, tenant: Environment):
+    """Neither a Job that its HyperJob does not list nor a claimed age is believed."""
+    await environment.queue("ml")
+    await environment.policy()
+    await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu="8"))), runtime="60s")
     await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
-    path = _JOBS.format(tenant.namespace)
-    part = json.loads(await tenant.api.get(f"{path}/llm-t-0"))
-    owner = part["metadata"]["ownerReferences"][0]
+    part = json.loads(await tenant.api.get(f"{_JOBS.format(tenant.namespace)}/llm-t-0"))
+    owner, claim = part["metadata"]["ownerReferences"][0], json.loads(part["metadata"]["annotations"][GROUP])
     assert owner["uid"] == (await read(tenant, "llm"))["metadata"]["uid"]
-    return owner, json.loads(part["metadata"]["annotations"][GROUP])
-
-
-async def test_job_missing_in_its_hyperjob_stays_pending(environment: Environment, tenant: Environment):
-    await environment.cluster("c1", cpu="8")
-    await environment.queue("ml")
-    await environment.policy()
-    owner, claim = await _hyperjob(tenant, cpu="1")
-    await tenant.manifest(_forged("forged", claim, owner))
-    await environment.observer.until(lambda seen: "forged" in seen.now, "binding of the forged part")
-    await tenant.job("after", "ml")
-    await environment.observer.until(lambda seen: "after" in seen.finished(), "the job after it")
-    assert environment.observer.now["forged"].suspended
-    assert environment.observer.now["llm-t-0"].is_admitted
-
-
-async def test_forged_since_does_not_change_the_order(environment: Environment, tenant: Environment):
-    """Where two were created in the same second, their names decide as their creation does."""
-    await environment.queue("ml")
-    await environment.policy()
-    owner, claim = await _hyperjob(tenant, cpu="8")
     not_controlling = {**owner, "controller": False}
+    await tenant.manifest(_forged("forged", claim, owner))
     await tenant.manifest(_forged("a-future", {**claim, "since": FUTURE}, not_controlling))
     await tenant.job("b-plain", "ml")
     await tenant.manifest(_forged("c-past", {**claim, "since": PAST}, not_controlling))
-    await environment.observer.until(lambda seen: {"a-future", "b-plain", "c-past"} <= seen.now.keys(), "all bindings")
+    # Where two were created in the same second, their names decide as their creation does.
+    names = ["a-future", "b-plain", "c-past"]
+    await environment.observer.until(lambda seen: {"forged", *names} <= seen.now.keys(), "all bindings")
     await environment.cluster("c1", cpu="1")
-    await environment.observer.until(lambda seen: len(seen.finished()) == 3, "all three, one after the other")
-    assert environment.observer.order() == ["a-future", "b-plain", "c-past"]
+    await environment.observer.until(lambda seen: seen.finished() == names, "all three, one after the other")
+    assert environment.observer.order() == names
+    assert environment.observer.now["forged"].suspended

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import Environment
 from tests.e2e.hyperjobs import auto, gone, submit, until, works
 from tests.files import EXAMPLES, read_object
@@ -25,39 +24,9 @@ async def test_documented_hyperjob_completes_on_two_clusters(environment: Enviro
     assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
 
 
-async def test_hyperjob_starts_after_others_have_finished(environment: Environment):
-    await environment.cluster("a", cpu="1000", gpu="8")
-    await environment.queue("ml")
-    await environment.policy()
-    await environment.job("before", "ml", gpu=8, runtime="3s")
-    await environment.observer.until(lambda seen: seen.admitted() == ["before"], "the first admitted")
-    await submit(environment, auto(8))
-    status = await until(environment, "llm", "Pending")
-    assert status["conditions"][0]["reason"] == "InsufficientCapacity"
-    await environment.observer.until(lambda seen: "llm-t-0" in seen.now, "it has its place in the queue")
-    assert not environment.observer.now["llm-t-0"].clusters
-    await until(environment, "llm", "Completed")
-
-
-async def test_deleted_hyperjob_leaves_nothing_on_any_cluster(environment: Environment):
+async def test_suspended_and_deleted_hyperjob_leaves_nothing(environment: Environment):
     await environment.cluster("a", cpu="1000", gpu="4")
     await environment.cluster("b", cpu="1000", gpu="4")
-    await environment.queue("ml")
-    await submit(environment, auto(8), runtime="600s")
-    await until(environment, "llm", "Running")
-    await environment.api.delete(HYPERJOBS.item_path(environment.namespace, "llm"))
-    for resource in (JOBS, PROPAGATION_POLICIES):
-        await gone(environment, resource)
-    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
-    for _ in range(100):
-        if not await works(environment):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"a member still has {await works(environment)}")
-
-
-async def test_suspend_stops_and_resume_restarts_the_hyperjob(environment: Environment):
-    await environment.cluster("a", cpu="1000", gpu="8")
     await environment.queue("ml")
     await submit(environment, auto(8), runtime="600s")
     await until(environment, "llm", "Running")
@@ -68,18 +37,12 @@ async def test_suspend_stops_and_resume_restarts_the_hyperjob(environment: Envir
     await environment.observer.until(lambda seen: not seen.now, "bindings gone")
     await environment.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
     await until(environment, "llm", "Running")
-
-
-async def test_copies_prefer_their_clusters_until_these_are_full(environment: Environment):
-    for name in ("a", "b", "c"):
-        await environment.cluster(name, cpu="1000", gpu="64")
-    await environment.queue("ml")
-    jobs = [
-        replicated("one", task(replicas=64), clusterNames=["b"]),
-        replicated("two", task(replicas=64), clusterNames=["c", "b"], replicas=2),
-    ]
-    await submit(environment, document(*jobs, minAvailable=3), runtime="2s")
-    status = await until(environment, "llm", "Running")
-    places = {part["name"]: part["runningOn"] for part in status["split"]["parts"]}
-    assert places == {"llm-one-0": "b", "llm-two-0": "c", "llm-two-1": "a"}
-    await until(environment, "llm", "Completed")
+    await environment.api.delete(path)
+    for resource in (JOBS, PROPAGATION_POLICIES):
+        await gone(environment, resource)
+    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
+    for _ in range(100):
+        if not await works(environment):
+            return
+        await asyncio.sleep(0.1)
+    raise AssertionError(f"a member still has {await works(environment)}")
