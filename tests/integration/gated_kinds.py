@@ -17,6 +17,21 @@ def configuration(*kinds: tuple[str, str], **more: Any) -> str:
     return f"{HEAD}integrations: {json.dumps(rules)}\n" + "".join(f"{key}: {json.dumps(more[key])}\n" for key in more)
 
 
+async def allow(harness: Harness, group: str, plural: str) -> None:
+    """Allow the controller to read objects of a kind."""
+    name, group_of_roles = f"reads-{plural}", "rbac.authorization.k8s.io"
+    rule = {"apiGroups": [group], "resources": [plural], "verbs": ["list", "watch"]}
+    reference = {"apiGroup": group_of_roles, "kind": "ClusterRole", "name": name}
+    subject = {"apiGroup": group_of_roles, "kind": "User", "name": "volcano-global-controller"}
+    for kind, content in (
+        ("ClusterRole", {"rules": [rule]}),
+        ("ClusterRoleBinding", {"roleRef": reference, "subjects": [subject]}),
+    ):
+        manifest = {"apiVersion": f"{group_of_roles}/v1", "kind": kind, "metadata": {"name": name}, **content}
+        path = f"/apis/{group_of_roles}/v1/{kind.lower()}s/{name}"
+        await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
+
+
 async def enable(harness: Harness, cluster: str, *kinds: tuple[str, str]) -> None:
     """Add these kinds to the API enablements of the cluster."""
     served = [

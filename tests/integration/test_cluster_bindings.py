@@ -4,7 +4,7 @@ import asyncio
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, POLICY_LABELS
+from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, CLUSTERS, POLICY_LABELS
 from controller.kube.errors import ApiError
 from tests.benchmarks import seed
 from tests.integration import gated_kinds
@@ -12,10 +12,7 @@ from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import LIMIT_SECONDS
 
-FLEET = ("example.com/v1", "Fleet")
-FLEETS = "/apis/example.com/v1/fleets"
-DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
+VERSION, FLEETS = "example.com/v1", "/apis/example.com/v1/fleets"
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -28,29 +25,13 @@ DEFINITION = {
         "versions": [{"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": ANYTHING}}],
     },
 }
-ROLE = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRole",
-    "metadata": {"name": "reads-fleets"},
-    "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["list", "watch"]}],
-}
-BOUND = {
-    "apiVersion": "rbac.authorization.k8s.io/v1",
-    "kind": "ClusterRoleBinding",
-    "metadata": {"name": "reads-fleets"},
-    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reads-fleets"},
-    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "volcano-global-controller"}],
-}
 
 
 async def serve_fleets(harness: Harness) -> None:
     """Create a cluster-scoped kind with a pod template, and allow the controller to read it."""
-    for path, manifest in (
-        (f"{DEFINITIONS}/fleets.example.com", DEFINITION),
-        (f"{RBAC}/clusterroles/reads-fleets", ROLE),
-        (f"{RBAC}/clusterrolebindings/reads-fleets", BOUND),
-    ):
-        await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
+    await gated_kinds.allow(harness, "example.com", "fleets")
+    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fleets.example.com"
+    await harness.karmada.api.apply(path, json.dumps(DEFINITION).encode(), field_manager="tests")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:
@@ -64,30 +45,24 @@ async def serve_fleets(harness: Harness) -> None:
 async def fleet(harness: Harness, name: str, *, replicas: int) -> None:
     """Create a fleet and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
-    annotations = {"scheduling.volcano.sh/queue-name": "q"}
-    made = await harness.karmada.create(
-        FLEETS,
-        {
-            "apiVersion": "example.com/v1",
-            "kind": "Fleet",
-            "metadata": {"name": name, "annotations": annotations},
-            "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
-        },
-    )
-    await bind(harness, name, *FLEET, uid=made["metadata"]["uid"])
+    manifest = {
+        "apiVersion": VERSION,
+        "kind": "Fleet",
+        "metadata": {"name": name, "annotations": {"scheduling.volcano.sh/queue-name": "q"}},
+        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
+    }
+    made = await harness.karmada.create(FLEETS, manifest)
+    await bind(harness, name, VERSION, "Fleet", uid=made["metadata"]["uid"])
 
 
 async def bind(harness: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
     """Create the suspended ClusterResourceBinding of an object."""
     bound = seed.binding("", name, uid)
     bound["kind"] = "ClusterResourceBinding"
-    bound["metadata"] = {
-        "name": f"{name}-{kind.lower()}",
-        "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "id"},
-    }
+    labels = {"clusterpropagationpolicy.karmada.io/permanent-id": "id"}
+    bound["metadata"] = {"name": f"{name}-{kind.lower()}", "labels": labels}
     bound["spec"]["placement"]["clusterAffinity"] = {}
-    resource = {"apiVersion": version, "kind": kind, "name": name, "uid": uid, "namespace": namespace}
-    bound["spec"]["resource"] = resource
+    bound["spec"]["resource"] |= {"apiVersion": version, "kind": kind, "namespace": namespace}
     await harness.karmada.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
 
 
@@ -105,23 +80,16 @@ async def wait_until_resumed(harness: Harness, name: str) -> dict[str, Any]:
     return record
 
 
-async def delete_all(harness: Harness) -> None:
-    await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
-    await harness.karmada.api.delete(FLEETS)
-
-
 async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    rule = {"apiVersion": FLEET[0], "kind": FLEET[1], "finished": {"path": "phase", "values": ["Done"]}}
+    rule = {"apiVersion": VERSION, "kind": "Fleet", "finished": {"path": "phase", "values": ["Done"]}}
     file.write_text(f"{gated_kinds.HEAD}integrations: [{json.dumps(rule)}]\n")
     async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
         await serve_fleets(harness)
         await harness.karmada.queue("q", capability={"cpu": "4"})
         await harness.karmada.cluster("m1", cpu="8")
-        enabled = [{"groupVersion": FLEET[0], "resources": [{"kind": FLEET[1], "name": "fleets"}]}]
-        await harness.karmada.merge(
-            "/apis/cluster.karmada.io/v1alpha1/clusters/m1/status", {"status": {"apiEnablements": enabled}}
-        )
+        enabled = [{"groupVersion": VERSION, "resources": [{"kind": "Fleet", "name": "fleets"}]}]
+        await harness.karmada.merge(f"{CLUSTERS.path}/m1/status", {"status": {"apiEnablements": enabled}})
         await harness.controller.start()
         await fleet(harness, "first", replicas=3)
         record = await wait_until_resumed(harness, "first-fleet")
@@ -134,11 +102,12 @@ async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path)
         path = CLUSTER_RESOURCE_BINDINGS.item_path("", "first-fleet")
         await harness.karmada.merge(f"{path}/status", {"status": status})
         await wait_until_resumed(harness, "second-fleet")
-        await delete_all(harness)
+        await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
+        await harness.karmada.api.delete(FLEETS)
 
 
-async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
-    """It is charged to its queue; a placement by another client before admission is cleared."""
+async def test_tb1_job_bound_by_another_kind_of_binding_is_gated(plane, tmp_path):
+    """A ClusterResourceBinding is gated; one of a dependency is resumed until a policy selects it."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.start(cpu="8", capability={"cpu": "2"})
         for name in ("wide", "late"):
@@ -151,26 +120,15 @@ async def test_tb1_job_under_cluster_resource_binding_is_gated(plane, tmp_path):
         await harness.karmada.merge(path, {"spec": {"clusters": [{"name": "m1"}]}})
         await harness.history.until(lambda _: not binding(harness, "late-job")["spec"].get("clusters"), "cleared")
         assert not is_resumed(harness, "late-job")
-        await delete_all(harness)
 
-
-async def test_dependent_binding_is_resumed_until_a_policy_selects_it(plane, tmp_path):
-    """A suspended dependent binding is resumed; once a policy selects it, it is a workload of its own."""
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.start(cpu="8", capability={"cpu": "1"})
         harness.ungated.add("dependent")
         uid = await harness.karmada.template("dependent", "q", cpu=5)
         bound = seed.binding(harness.karmada.namespace, "dependent", uid)
         bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
         bound["spec"]["requiredBy"] = [{"namespace": harness.karmada.namespace, "name": "parent-job"}]
         await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
-        await harness.until(
-            lambda seen: "dependent" in seen and not seen["dependent"].suspended, "dependent binding resumed"
-        )
-        await harness.karmada.job("other", "q")
-        await harness.admitted("other")
-        await harness.karmada.merge(
-            harness.karmada.path("dependent"),
-            {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}},
-        )
+        await harness.until(lambda seen: "dependent" in seen and not seen["dependent"].suspended, "resumed")
+        selected = {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}}
+        await harness.karmada.merge(harness.karmada.path("dependent"), selected)
         await wait_for_event(harness, "ExceedsQueueLimit", "Job", "dependent")
+        await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)

@@ -5,8 +5,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from controller.api.keys import ADMISSION_ANNOTATION
 from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
@@ -78,23 +76,15 @@ async def test_kind_enabled_at_run_time_is_gated(plane, tmp_path):
         assert await harness.controller.metric('volcano_global_cache_synced{resource="deployments.apps"}') == 1
 
 
-async def test_q6_workload_without_queue_is_resumed_and_not_charged(plane, tmp_path):
-    """Q6: without a queue a workload is not gated."""
-    file = tmp_path / "admission.yaml"
-    file.write_text(gated_kinds.configuration(DEPLOYMENT))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
-        await start(harness, DEPLOYMENT)
-        await gated_kinds.submit(harness, *DEPLOYMENT, "free", replicas=50)
-        await wait_until_resumed(harness, "free")
-        assert record(harness, "free") == {}
-
-
 async def test_q6_queue_is_fixed_when_workload_is_first_observed(plane, tmp_path):
-    """Q6: neither removing nor changing the label changes the queue."""
+    """Q6: neither removing nor changing the label changes the queue; a workload without one is not gated."""
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
         await start(harness, DEPLOYMENT, capability={"cpu": "1"})
+        await gated_kinds.submit(harness, *DEPLOYMENT, "free", replicas=50)
+        await wait_until_resumed(harness, "free")
+        assert record(harness, "free") == {}
         await gated_kinds.submit(harness, *DEPLOYMENT, "big", queue="q", replicas=3)
         assert (await wait_for_record(harness, "big"))["queue"] == "q"
         assert not record(harness, "big")["charge"]
@@ -126,36 +116,16 @@ async def test_finished_batch_job_frees_its_quota(plane, tmp_path):
         await wait_until_resumed(harness, "second", "job")
 
 
-@pytest.mark.parametrize("kind", ["StatefulSet", "ReplicaSet"])
-async def test_kind_without_karmada_requests_is_charged_from_template(plane, tmp_path, kind):
+async def test_kind_without_karmada_requests_is_charged_from_template(plane, tmp_path):
     file = tmp_path / "admission.yaml"
-    file.write_text(gated_kinds.configuration(("apps/v1", kind)))
-    plane.admin.apply(
-        "/apis/rbac.authorization.k8s.io/v1/clusterroles/reads-replica-sets",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": "reads-replica-sets"},
-            "rules": [{"apiGroups": ["apps"], "resources": ["replicasets"], "verbs": ["list", "watch"]}],
-        },
-    )
-    plane.admin.apply(
-        "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/reads-replica-sets",
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": {"name": "reads-replica-sets"},
-            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reads-replica-sets"},
-            "subjects": [
-                {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "volcano-global-controller"}
-            ],
-        },
-    )
+    kind = ("apps/v1", "ReplicaSet")
+    file.write_text(gated_kinds.configuration(kind))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
-        await start(harness, ("apps/v1", kind))
-        await gated_kinds.submit(harness, "apps/v1", kind, "set", queue="q", replicas=3, counted={})
-        await wait_until_resumed(harness, "set", kind.lower())
-        assert record(harness, "set", kind.lower())["charge"]["cpu"] == "3"
+        await gated_kinds.allow(harness, "apps", "replicasets")
+        await start(harness, kind)
+        await gated_kinds.submit(harness, *kind, "set", queue="q", replicas=3, counted={})
+        await wait_until_resumed(harness, "set", "replicaset")
+        assert record(harness, "set", "replicaset")["charge"]["cpu"] == "3"
 
 
 async def test_workload_of_disabled_kind_is_resumed(plane, tmp_path):

@@ -61,19 +61,11 @@ def first(webhooks: list[dict[str, Any]], **changes: Any) -> dict[str, Any]:
     return {"webhooks": [{**webhooks[0], **changes}, *webhooks[1:]]}
 
 
-CHANGES: dict[str, Callable[[list[dict[str, Any]]], dict[str, Any]]] = {
-    "ignore": lambda webhooks: first(webhooks, failurePolicy="Ignore"),
-    "narrower": lambda webhooks: first(
-        webhooks, rules=[{**webhooks[0]["rules"][0], "resources": ["resourcebindings"]}]
-    ),
-    "never": lambda webhooks: first(webhooks, matchConditions=[{"name": "never", "expression": "false"}]),
-    "elsewhere": lambda webhooks: first(
-        webhooks, clientConfig={**webhooks[0]["clientConfig"], "url": "https://127.0.0.1:2/resourcebindings/mutate"}
-    ),
-    "no-bundle": lambda webhooks: first(webhooks, clientConfig={"url": webhooks[0]["clientConfig"]["url"]}),
-    "selected": lambda webhooks: first(webhooks, objectSelector={"matchLabels": {"gated": "yes"}}),
-    "one-less": lambda webhooks: {"webhooks": webhooks[1:]},
-}
+CHANGES: tuple[Callable[[list[dict[str, Any]]], dict[str, Any]], ...] = (
+    lambda webhooks: first(webhooks, failurePolicy="Ignore"),
+    lambda webhooks: first(webhooks, matchConditions=[{"name": "never", "expression": "false"}]),
+    lambda webhooks: {"webhooks": webhooks[1:]},
+)
 
 
 @pytest.mark.parametrize("with_file", [True, False], ids=["as-installed", "as-found"])
@@ -84,15 +76,15 @@ async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_pat
     flags = ("--webhook-registration", file) if with_file else ()
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         await register(harness, configurations)
-        await harness.controller.start()
-        await wait_for_metric(harness, 1)
-        await wait_for_metric(harness, 1, kind="Validating")
         webhooks = configurations[0]["webhooks"]
-        for change in CHANGES.values():
+        for change in CHANGES:
             await harness.karmada.merge(MUTATING, change(webhooks))
+            if change is CHANGES[0]:
+                await harness.controller.start()
             await wait_for_metric(harness, 0)
             await harness.karmada.merge(MUTATING, {"webhooks": webhooks})
             await wait_for_metric(harness, 1)
+        await wait_for_metric(harness, 1, kind="Validating")
         await harness.karmada.delete(MUTATING)
         await wait_for_metric(harness, 0)
         await wait_for_event(
@@ -101,19 +93,6 @@ async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_pat
         await harness.controller.wait_for_log("it is not there")
         await harness.karmada.delete(VALIDATING_WEBHOOKS.item_path("", "volcano-global"))
         await wait_for_metric(harness, 0, kind="Validating")
-
-
-async def test_webhook_change_during_downtime_is_detected(plane, tmp_path):
-    file = tmp_path / "webhooks.yaml"
-    configurations = registration(tmp_path)
-    file.write_text(yaml.safe_dump_all(configurations))
-    async with open_harness(plane, tmp_path, "--webhook-registration", file, plays=False) as harness:
-        await register(harness, configurations)
-        narrowed = first(configurations[0]["webhooks"], timeoutSeconds=1)
-        await harness.karmada.merge(MUTATING, narrowed)
-        await harness.controller.start()
-        await wait_for_metric(harness, 0)
-        await harness.controller.wait_for_log("timeoutSeconds is 1 and should be 5")
 
 
 def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
