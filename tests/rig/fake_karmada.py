@@ -6,7 +6,6 @@ they are endless.
 
 import asyncio
 import json
-from collections.abc import Iterable
 from typing import Any
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
@@ -92,12 +91,12 @@ class FakeKarmada:
 
     # -- changes ----------------------------------------------------------
 
-    async def phase(self, name: str, phase: str, *, clusters: Iterable[str] = ()) -> None:
+    async def phase(self, name: str, phase: str) -> None:
         """Report the phase of a job from its members."""
         binding = self.history.now["resourcebindings"][self.namespace, f"{name}-job"]
         told = [
             {"clusterName": cluster, "applied": True, "status": {"state": {"phase": phase}}}
-            for cluster in (clusters or parse_binding(binding).clusters)
+            for cluster in parse_binding(binding).clusters
         ]
         await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": told}})
 

@@ -109,7 +109,6 @@ class Harness:
     stack: AsyncExitStack
     """Resources that are closed with the harness."""
     controllers: list[ControllerInstance] = field(default_factory=list)
-    default_queue: str = "default"
     ungated: set[str] = field(default_factory=set)
     stamps: set[tuple[str, ...]] = field(default_factory=set)
     came_back_at: datetime = _EVER
@@ -194,7 +193,6 @@ class Harness:
             Evidence(
                 changes,
                 self.requests(statuses=True),
-                default_queue=self.default_queue,
                 ungated=frozenset(self.ungated),
                 stamps=frozenset(self.stamps),
                 classes=self.karmada.classes,

@@ -49,7 +49,6 @@ class Evidence:
     changes: Iterable[Change]
     requests: Iterable[Request] = ()
     """The controllers' writes except leases."""
-    default_queue: str = "default"
     ungated: frozenset[str] = frozenset()
     """Jobs whose bindings were resumed by others on purpose."""
     stamps: frozenset[tuple[str, ...]] = frozenset()
@@ -80,7 +79,7 @@ class InvariantChecker:
     """
 
     def __init__(self, evidence: Evidence, admissions: Sequence[Admission], *, lag: float = LAG) -> None:
-        self.usage = ObservedUsage(default_queue=evidence.default_queue, lag=lag)
+        self.usage = ObservedUsage(lag=lag)
         self.families = HyperJobChecker()
         self._evidence = evidence
         self._order = AdmissionOrder(

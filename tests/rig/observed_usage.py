@@ -22,7 +22,7 @@ NOTHING: requests.Amounts = {}
 class ObservedUsage:
     """Bindings, jobs, queues and clusters at the last applied change."""
 
-    def __init__(self, *, default_queue: str = "default", lag: float = LAG) -> None:
+    def __init__(self, *, lag: float = LAG) -> None:
         self.bindings: dict[Key, BindingState] = {}
         self.charges: dict[str, requests.Amounts] = {}
         """Charge of each binding by cluster since its admission."""
@@ -37,7 +37,6 @@ class ObservedUsage:
         self._recent_jobs: dict[Key, list[tuple[float, dict[str, Any]]]] = {}
         """Earlier states of each job with the times of their ends, as long as these are within the lag."""
         self.external = ExternalUsage(self._charges_of, lag=lag)
-        self._default_queue = default_queue
         self._lag = lag
         self._charges: dict[str, requests.Amounts] = {}
         """Charge of each binding that ever used capacity, by cluster."""
@@ -126,7 +125,7 @@ class ObservedUsage:
     def queue(self, binding: BindingState) -> str:
         """Return the queue of its job."""
         job = self.jobs.get(binding.job)
-        return str((job or {}).get("spec", {}).get("queue") or self._default_queue)
+        return str((job or {}).get("spec", {}).get("queue") or "default")
 
     # -- usage ------------------------------------------------------------
 

@@ -42,8 +42,6 @@ class Call:
     body: bytes
     number: int = 0
     """Position among the writes, from 1; leases and events do not count."""
-    size: int = 0
-    """Size of the response once it is complete."""
 
     @property
     def is_lease(self) -> bool:
@@ -170,7 +168,6 @@ class Proxy:
 
     async def _whole(self, request: web.Request, call: Call, reply: aiohttp.ClientResponse) -> web.StreamResponse:
         body = await reply.read()
-        call.size = len(body)
         for fault in tuple(self.faults):
             await fault.after(call)
         headers = {name: value for name, value in reply.headers.items() if name.lower() not in _HOP}
