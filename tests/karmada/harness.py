@@ -197,10 +197,6 @@ class Harness:
         self._made.append(f"{path}/{made['metadata']['name']}")
         return made
 
-    def condition(self, type_, name="train"):
-        found = (self.binding(name) or {}).get("status", {}).get("conditions", ())
-        return next((item for item in found if item["type"] == type_), None)
-
     def allocated(self, cluster):
         summary = self.cluster(cluster).get("status", {}).get("resourceSummary", {})
         return summary.get("allocated", {}).get("cpu", "0")
@@ -245,21 +241,13 @@ class Harness:
         wait_until(lambda: not self.api.get(self.bindings)["items"], "bindings gone", seconds=SECONDS)
 
 
-def cluster_policy(name, *resources, clusters=("member1", "member2")):
-    """Return a ClusterPropagationPolicy."""
-    made = policy(name, clusters=clusters, spread=False)
-    made["kind"] = "ClusterPropagationPolicy"
-    made["spec"]["resourceSelectors"] = list(resources)
-    return made
-
-
 @contextmanager
-def opened(stack, *, prefix="team", kind=Harness):
+def opened(stack, *, prefix="team"):
     """Yield a harness in a new namespace, and clear it; the logs' last lines are shown for failed tests."""
     stack.check()
     name = f"{prefix}-{uuid.uuid4().hex[:8]}"
     create_namespace(stack.plane.admin, name)
-    harness = kind(stack.plane.admin, name)
+    harness = Harness(stack.plane.admin, name)
     yield harness
     harness.clear()
     delete_namespace(stack.plane.admin, name)

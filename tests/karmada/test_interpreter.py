@@ -77,15 +77,6 @@ def counted(harness, name):
     }
 
 
-def test_without_customization_a_task_counts_its_minimum(harness):
-    submit(harness, "train", annotations=LONG)
-    assert {name: replicas for name, (replicas, _) in counted(harness, "train").items()} == {
-        "master": 1,
-        "worker": 2,
-        "default2": 2,
-    }
-
-
 @pytest.fixture
 def interpreted(gated, harness):
     """Yield a harness after Karmada has loaded the customization."""

@@ -1,38 +1,51 @@
-"""Cluster status of members, and members that join and leave."""
+"""Cluster status of members."""
 
-from tests.karmada.harness import is_ready
+from tests.karmada.harness import LONG, is_ready
 
 TAINT = "cluster.karmada.io/not-ready"
+LOWER_ENDS = {
+    "cpu": ["0", "1", "2", "4", "8", "16", "32", "64", "128"],
+    "memory": ["0", "4Gi", "16Gi", "32Gi", "64Gi", "128Gi", "256Gi", "512Gi", "1Ti"],
+}
 
 
 def test_summary_follows_usage_and_omits_zero_amounts(harness):
+    def summary():
+        return harness.cluster("member2")["status"]["resourceSummary"]
+
     harness.propagate()
-    harness.wait(lambda: "allocated" not in harness.cluster("member2")["status"]["resourceSummary"], "nothing runs")
+    harness.wait(lambda: "allocated" not in summary(), "nothing runs")
     harness.run("train", "member2", replicas=3, cpu="1500m")
-    harness.wait(
-        lambda: (
-            harness.cluster("member2")["status"]["resourceSummary"].get("allocated") == {"cpu": "4500m", "pods": "3"}
-        ),
-        "use shown",
-    )
-    allocatable = harness.cluster("member2")["status"]["resourceSummary"]["allocatable"]
-    assert allocatable == {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"}
-    if harness.cluster("member2")["spec"].get("resourceModels"):
-        told = harness.cluster("member2")["status"]
-        counts = [modeling["count"] for modeling in told["resourceSummary"]["allocatableModelings"]]
-        assert (len(counts), sum(counts)) == (9, told["nodeSummary"]["totalNum"])
+    harness.wait(lambda: summary().get("allocated") == {"cpu": "4500m", "pods": "3"}, "use shown")
+    assert summary()["allocatable"] == {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"}
     harness.api.delete(f"{harness.jobs}/train")
-    harness.wait(lambda: "allocated" not in harness.cluster("member2")["status"]["resourceSummary"], "use gone")
+    harness.wait(lambda: "allocated" not in summary(), "use gone")
 
 
-def test_gang_that_does_not_fit_has_no_pods(harness):
-    harness.propagate()
-    harness.submit("train", replicas=4, cpu="3")
-    harness.wait_for_binding()
-    harness.resume("train", "member1")
-    harness.wait_for_phase("Pending")
-    summary = harness.cluster("member1")["status"]["resourceSummary"]
-    assert {"allocated", "allocating"}.isdisjoint(summary)
+def test_nodes_are_counted_by_their_lowest_free_grade(harness):
+    """Nine grades of CPU and memory; a gang that does not fit leaves the counts unchanged."""
+    harness.join(name := f"nodes-{harness.namespace}", cpu="32")
+    harness.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
+
+    def counted():
+        found = harness.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
+        return {model["grade"]: model["count"] for model in found if model["count"]}
+
+    harness.wait(lambda: counted() == {3: 4}, "four empty nodes")
+    models = harness.cluster(name)["spec"]["resourceModels"]
+    assert [model["grade"] for model in models] == list(range(9))
+    for resource, lower_ends in LOWER_ENDS.items():
+        ranges = [next(item for item in model["ranges"] if item["name"] == resource) for model in models]
+        assert [item["min"] for item in ranges] == lower_ends
+    harness.propagate(clusters=[name])
+    for job, replicas in (("scattered", 6), ("packed", 4)):
+        harness.submit(job, replicas=replicas, cpu="5", annotations=LONG)
+        harness.wait_for_binding(job)
+        harness.resume(job, name)
+    harness.wait_for_phase("Running", "packed")
+    harness.wait_for_phase("Pending", "scattered")
+    # 3 CPUs are free on each node.
+    harness.wait(lambda: counted() == {2: 4}, "what is left on each node")
 
 
 def test_unreachable_member_is_tainted_and_keeps_its_summary(harness):
@@ -56,32 +69,3 @@ def test_unreachable_member_is_tainted_and_keeps_its_summary(harness):
     harness.wait(lambda: TAINT not in harness.taints_of(name), "back")
     harness.wait_for_targets(name)
     assert harness.phase("runs") == "Running"
-
-
-def test_member_that_was_never_ready_has_no_summary(harness):
-    harness.join(name := f"never-{harness.namespace}", cpu="4", ready="False")
-    harness.wait(lambda: TAINT in harness.taints_of(name), "tainted")
-    harness.wait(lambda: harness.cluster(name).get("status", {}).get("conditions"), "told")
-    status = harness.cluster(name)["status"]
-    assert {"resourceSummary", "apiEnablements"}.isdisjoint(status)
-    assert not is_ready(harness.cluster(name))
-
-
-def test_bindings_of_a_deleted_member_are_rescheduled(harness):
-    harness.join(name := f"leaves-{harness.namespace}", cpu="4")
-    harness.wait(lambda: is_ready(harness.cluster(name)), "ready")
-    harness.propagate(clusters=[name, "member2"])
-    harness.run("train", name)
-    harness.leave(name)
-    harness.wait_for_targets("member2")
-    harness.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedSuccess")
-
-
-def test_job_that_fails_in_its_member_is_unhealthy(harness):
-    harness.propagate()
-    annotations = {"volcano-global.io/outcome": "Failed", "volcano-global.io/runtime": "1s"}
-    harness.submit("train", annotations=annotations)
-    harness.wait_for_binding()
-    harness.resume("train", "member1")
-    harness.wait_for_phase("Failed")
-    assert harness.binding()["status"]["aggregatedStatus"][0]["health"] == "Unhealthy"

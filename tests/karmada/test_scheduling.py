@@ -38,22 +38,6 @@ def test_queued_binding_is_scheduled_though_suspended(harness):
     assert harness.targets() == []
 
 
-def test_no_cluster_fit_is_retried_on_cluster_change_only(harness):
-    pool = harness.namespace
-    harness.propagate(placement=labelled(pool) | {"spreadConstraints": spread(1)})
-    harness.submit("train")
-    harness.wait_for_binding()
-    harness.resume("train", "member1")
-    harness.wait_for_conditions(Scheduled="NoClusterFit")
-    harness.wait(lambda: harness.targets() == [] and not harness.works_of("train"), "our pick cleared")
-    generation = harness.binding()["metadata"]["generation"]
-    harness.wait(lambda: harness.condition("Scheduled")["status"] == "False", "told")
-    assert "clusters are available" in harness.condition("Scheduled")["message"]
-    assert harness.binding()["metadata"]["generation"] == generation
-    harness.label("member2", pool=pool)
-    harness.wait_for_targets("member2")
-
-
 def test_infeasible_preset_cluster_is_replaced(harness):
     harness.propagate(clusters=["member2"])
     harness.submit("train", annotations=LONG)
@@ -125,28 +109,3 @@ def test_unschedulable_replicas_ignore_new_capacity(harness):
         harness.wait(
             lambda: harness.cluster("member1")["status"]["resourceSummary"]["allocatable"]["cpu"] == "8", "as before"
         )
-
-
-def test_added_cluster_gets_bindings_without_cluster(harness):
-    name = f"late-{harness.namespace}"
-    harness.propagate(clusters=[name])
-    harness.submit("train")
-    harness.wait_for_binding()
-    harness.resume()
-    harness.wait_for_conditions(Scheduled="NoClusterFit")
-    harness.join(name, cpu="4")
-    harness.wait_for_targets(name)
-    harness.wait_for_phase("Running")
-
-
-def test_cluster_change_schedules_unclaimed_bindings(harness):
-    harness.propagate()
-    harness.submit("train")
-    harness.wait_for_binding()
-    harness.api.delete(f"{harness.policies}/jobs")
-    claim = "propagationpolicy.karmada.io/permanent-id"
-    harness.wait(lambda: claim not in harness.binding()["metadata"]["labels"], "binding released")
-    harness.resume()
-    assert harness.targets() == []
-    harness.label("member1", changed=harness.namespace)
-    harness.wait_for_targets("member1")
