@@ -29,7 +29,7 @@ class Environment:
         self.api = api
         self.namespace = namespace
         self.observer = observer
-        self._made: list[str] = []
+        self.made: list[str] = []
 
     async def cluster(self, name: str, **capacity: str) -> None:
         """Create a member cluster and wait for its summary; capacity as quantities, ``gpu`` for nvidia.com/gpu."""
@@ -38,7 +38,7 @@ class Environment:
         head = {"name": name, "annotations": {ALLOCATABLE: allocatable}}
         spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
         manifest = {"apiVersion": CLUSTERS.api_version, "kind": "Cluster", "metadata": head, "spec": spec}
-        await self._create(CLUSTERS.path, manifest)
+        await self.create(CLUSTERS.path, manifest)
         # The first summary of a real Karmada may be that of an earlier member with the same name.
         async with asyncio.timeout(LIMIT_SECONDS):
             while await self._cpus(name) != parse_quantity("cpu", capacity["cpu"]):  # noqa: ASYNC110 -- a status is polled
@@ -54,7 +54,7 @@ class Environment:
         """Create a queue."""
         head = {"apiVersion": QUEUES.api_version, "kind": "Queue", "metadata": {"name": name}}
         try:
-            await self._create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
+            await self.create(QUEUES.path, {**head, "spec": {"weight": 1, **spec}})
         except Conflict:
             if name != DEFAULT_QUEUE:
                 raise
@@ -62,7 +62,7 @@ class Environment:
     async def priority_class(self, name: str, value: int) -> None:
         """Create a PriorityClass."""
         head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": "PriorityClass", "metadata": {"name": name}}
-        await self._create(PRIORITY_CLASSES.path, {**head, "value": value})
+        await self.create(PRIORITY_CLASSES.path, {**head, "value": value})
 
     async def policy(self, **suspension: bool) -> None:
         """Propagate all Volcano Jobs of the namespace, each to one cluster."""
@@ -76,7 +76,7 @@ class Environment:
         if suspension:
             spec["suspension"] = suspension
         head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
-        await self._create(POLICIES.format(self.namespace), {**head, "spec": spec})
+        await self.create(POLICIES.format(self.namespace), {**head, "spec": spec})
 
     async def job(self, name: str, queue: str, *, runtime: str = "1s", **more: Any) -> None:
         """Submit a job with *replicas* pods of *cpu* each, *gpu* as limits only, and *minimum* as gang minimum."""
@@ -84,7 +84,7 @@ class Environment:
 
     async def manifest(self, manifest: Mapping[str, Any]) -> None:
         """Submit any job."""
-        await self._create(self._jobs, manifest)
+        await self.create(self._jobs, manifest)
 
     @property
     def _jobs(self) -> str:
@@ -96,13 +96,14 @@ class Environment:
         uid: str = msgspec.json.decode(raw)["metadata"]["uid"]
         return uid
 
-    async def _create(self, path: str, manifest: Mapping[str, Any]) -> None:
+    async def create(self, path: str, manifest: Mapping[str, Any]) -> None:
+        """Create an object, which is deleted at the end."""
         created = msgspec.json.decode(await self.api.create(path, msgspec.json.encode(manifest)))
-        self._made.append(f"{path}/{created['metadata']['name']}")
+        self.made.append(f"{path}/{created['metadata']['name']}")
 
     async def clear(self) -> None:
         """Delete all objects and wait until no binding is left."""
-        for path in reversed(self._made):
+        for path in reversed(self.made):
             if path == f"{QUEUES.path}/{DEFAULT_QUEUE}":
                 continue
             try:
@@ -110,7 +111,7 @@ class Environment:
             except NotFound:
                 continue
         await self.observer.until(lambda seen: not seen.now, "all bindings gone")
-        for path in self._made:
+        for path in self.made:
             if path.startswith(CLUSTERS.path):
                 await self._gone(path)
 

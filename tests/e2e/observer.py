@@ -1,7 +1,6 @@
 """Observer of bindings with its own watch, independent of the controller.
 
-It stores every state of every binding in resourceVersion order, so that assertions about "any moment" cover all of
-them.
+It stores every state of every binding in order, so that assertions about "any moment" cover all of them.
 """
 
 import asyncio
@@ -20,9 +19,8 @@ FINISHED = frozenset({"Completed", "Failed", "Terminated"})
 
 @dataclass(frozen=True, slots=True)
 class BindingSnapshot:
-    """Binding at one resourceVersion; *job* is the template's name."""
+    """Binding in one of its states; *job* is the template's name."""
 
-    version: int
     uid: str
     job: str
     suspended: bool
@@ -30,7 +28,6 @@ class BindingSnapshot:
     clusters: tuple[str, ...]
     phases: tuple[str, ...]
     record: dict | None
-    created: str
     deleted: bool = False
 
     @property
@@ -40,10 +37,6 @@ class BindingSnapshot:
     @property
     def is_finished(self) -> bool:
         return bool(self.phases) and all(phase in FINISHED for phase in self.phases)
-
-    @property
-    def is_running(self) -> bool:
-        return "Running" in self.phases
 
     @property
     def holds(self) -> bool:
@@ -88,11 +81,7 @@ class Observer:
                     self._changed.clear()
                     await self._changed.wait()
         except TimeoutError as error:
-            raise AssertionError(f"{what}: not within {seconds:g} s; now {self.summary()}") from error
-
-    def summary(self) -> dict[str, str]:
-        """Return the state of all bindings as text."""
-        return {name: _format_snapshot(moment) for name, moment in sorted(self.now.items())}
+            raise AssertionError(f"{what}: not within {seconds:g} s; now {self.now}") from error
 
     def admitted(self) -> list[str]:
         """Return the names of currently admitted jobs, including finished ones."""
@@ -110,17 +99,6 @@ class Observer:
                 seen.setdefault(moment.job)
         return list(seen)
 
-    def walk(self) -> "list[dict[str, BindingSnapshot]]":
-        """Return the state of all bindings after each snapshot."""
-        states: list[dict[str, BindingSnapshot]] = []
-        now: dict[str, BindingSnapshot] = {}
-        for moment in self.moments:
-            now = {**now, moment.job: moment}
-            if moment.deleted:
-                del now[moment.job]
-            states.append(now)
-        return states
-
 
 def read(raw: bytes) -> BindingSnapshot:
     """Parse a binding."""
@@ -129,7 +107,6 @@ def read(raw: bytes) -> BindingSnapshot:
     suspension = spec.get("suspension", {})
     record = meta.get("annotations", {}).get(ADMISSION_ANNOTATION)
     return BindingSnapshot(
-        version=int(meta["resourceVersion"]),
         uid=meta["uid"],
         job=spec["resource"]["name"],
         suspended=suspension.get("scheduling", False),
@@ -139,11 +116,4 @@ def read(raw: bytes) -> BindingSnapshot:
             (item.get("status") or {}).get("state", {}).get("phase", "") for item in status.get("aggregatedStatus", ())
         ),
         record=msgspec.json.decode(record) if record else None,
-        created=meta["creationTimestamp"],
     )
-
-
-def _format_snapshot(moment: BindingSnapshot) -> str:
-    if moment.is_finished:
-        return "finished"
-    return f"admitted to {','.join(moment.clusters)}" if moment.is_admitted else "paused"

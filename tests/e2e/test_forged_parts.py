@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 
+from controller.api.keys import HYPERJOBS
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
+from localup.api import ApiError
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
 from tests.controllers.hyperjob.objects import document, replicated, task
-from tests.e2e.environment import Environment, job
-from tests.e2e.hyperjobs import read, submit
-from tests.policies.test_quota_policies import _refuses
+from tests.e2e.environment import RUNTIME, Environment, job
 
 GROUP = "volcano-global.io/group"
 POLICY = "volcano-global-hyperjob-parts"
@@ -30,8 +30,15 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
     with Stack(plane) as running:
         plane.admin.delete(f"{_BINDINGS}/{POLICY}")
         with plane.client("tenant") as tenant:
-            forged = _forged("probe", {"uid": "u"})
-            wait_until(lambda: not _refuses(tenant, _JOBS.format("localup-probe"), forged, POLICY), "policy removed")
+
+            def is_removed() -> bool:
+                try:
+                    tenant.create(f"{_JOBS.format('localup-probe')}?dryRun=All", _forged("probe", {"uid": "u"}))
+                except ApiError as error:
+                    return POLICY not in error.message
+                return True
+
+            wait_until(is_removed, "policy removed")
         yield running
 
 
@@ -41,7 +48,7 @@ async def tenant(environment: Environment, stack: Stack) -> AsyncIterator[Enviro
     async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
         made = Environment(api, environment.namespace, environment.observer)
         yield made
-        for path in reversed(made._made):
+        for path in reversed(made.made):
             try:
                 await api.delete(path)
             except NotFound:
@@ -60,11 +67,14 @@ async def test_forged_part_stays_pending_and_keeps_its_age(environment: Environm
     """Neither a Job that its HyperJob does not list nor a claimed age is believed."""
     await environment.queue("ml")
     await environment.policy()
-    await submit(tenant, document(replicated("t", task(replicas=1, gpu=0, cpu="8"))), runtime="60s")
+    manifest = document(replicated("t", task(replicas=1, gpu=0, cpu="8")))
+    manifest["metadata"] = {"name": "llm", "annotations": {RUNTIME: "60s"}}
+    path = HYPERJOBS.item_path(tenant.namespace, "llm")
+    await tenant.create(path.rpartition("/")[0], manifest)
     await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
     part = json.loads(await tenant.api.get(f"{_JOBS.format(tenant.namespace)}/llm-t-0"))
     owner, claim = part["metadata"]["ownerReferences"][0], json.loads(part["metadata"]["annotations"][GROUP])
-    assert owner["uid"] == (await read(tenant, "llm"))["metadata"]["uid"]
+    assert owner["uid"] == json.loads(await tenant.api.get(path))["metadata"]["uid"]
     not_controlling = {**owner, "controller": False}
     await tenant.manifest(_forged("forged", claim, owner))
     await tenant.manifest(_forged("a-future", {**claim, "since": FUTURE}, not_controlling))

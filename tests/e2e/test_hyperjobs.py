@@ -1,13 +1,81 @@
 """HyperJobs in the whole system: webhook, HyperJob controller, admission, clusters and status."""
 
 import asyncio
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
-from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from tests.e2e.environment import Environment
-from tests.e2e.hyperjobs import auto, gone, submit, until, works
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
+from tests.controllers.hyperjob.objects import document, replicated, task
+from tests.e2e.environment import RUNTIME, Environment
 from tests.files import EXAMPLES, read_object
+from tests.waiting import LIMIT_SECONDS
+
+WORKS = "/apis/work.karmada.io/v1alpha1/works"
+
+
+def folder(environment: Environment, resource: Resource) -> str:
+    return resource.item_path(environment.namespace, "").rstrip("/")
+
+
+async def submit(environment: Environment, manifest: Any, resource: Resource = HYPERJOBS, *, runtime: str) -> None:
+    head = {"name": manifest["metadata"]["name"], "annotations": {RUNTIME: runtime}}
+    await environment.create(folder(environment, resource), {**manifest, "metadata": head})
+
+
+async def wait_for(question: Callable[[], Awaitable[bool]], what: str) -> None:
+    try:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not await question():  # noqa: ASYNC110 -- a status is polled
+                await asyncio.sleep(0.1)
+    except TimeoutError as error:
+        raise AssertionError(what) from error
+
+
+async def until(
+    environment: Environment, phase: str, *, path: str = "", reason: str = "", message: str = ""
+) -> dict[str, Any]:
+    """Wait until the HyperJob is in *phase* for this reason, and return its status."""
+    status: dict[str, Any] = {}
+
+    async def question() -> bool:
+        nonlocal status
+        raw = await environment.api.get(path or HYPERJOBS.item_path(environment.namespace, "llm"))
+        status = json.loads(raw).get("status", {})
+        reasons = {"", *(condition["reason"] for condition in status.get("conditions", ()))}
+        return status.get("phase") == phase and reason in reasons and message in status.get("message", "")
+
+    await wait_for(question, f"the HyperJob is not {phase}")
+    return status
+
+
+async def gone(environment: Environment, resource: Resource) -> None:
+    async def question() -> bool:
+        return not json.loads(await environment.api.get(folder(environment, resource)))["items"]
+
+    await wait_for(question, f"{resource.plural} are still there")
+
+
+async def works(environment: Environment) -> list[str]:
+    """Return the works of this environment except those of its namespace."""
+    found = json.loads(await environment.api.get(WORKS))["items"]
+    names = ((item["metadata"]["name"], str(item["metadata"].get("annotations"))) for item in found)
+    return [name for name, annotations in names if environment.namespace in annotations]
+
+
+def plans(environment: Environment) -> dict[str, str]:
+    """Return the plan that first admitted each part."""
+    found: dict[str, str] = {}
+    for moment in environment.observer.moments:
+        if moment.is_admitted and moment.record:
+            found.setdefault(moment.job, moment.record["planID"])
+    return found
+
+
+def auto(replicas: int, **more: Any) -> dict[str, Any]:
+    return document(replicated("t", task(replicas=replicas), splitPolicy={"mode": "auto"}), **more)
 
 
 @pytest.mark.smoke
@@ -15,11 +83,12 @@ async def test_documented_hyperjob_completes_on_two_clusters(environment: Enviro
     await environment.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
     await environment.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await environment.queue("global-ai")
-    found = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
-    await submit(environment, found, BATCH_HYPERJOBS, runtime="2s")
-    running = await until(environment, "llm-train-hyperjob", "Running", resource=BATCH_HYPERJOBS)
+    manifest = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
+    await submit(environment, manifest, BATCH_HYPERJOBS, runtime="2s")
+    path = BATCH_HYPERJOBS.item_path(environment.namespace, "llm-train-hyperjob")
+    running = await until(environment, "Running", path=path)
     assert (running["partsRunning"], running["clusters"]) == ("2/2", "cluster-a,cluster-b")
-    status = await until(environment, "llm-train-hyperjob", "Completed", resource=BATCH_HYPERJOBS)
+    status = await until(environment, "Completed", path=path)
     assert status["replicatedJobsStatus"][0]["succeeded"] == 64
     assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
 
@@ -29,20 +98,76 @@ async def test_suspended_and_deleted_hyperjob_leaves_nothing(environment: Enviro
     await environment.cluster("b", cpu="1000", gpu="4")
     await environment.queue("ml")
     await submit(environment, auto(8), runtime="600s")
-    await until(environment, "llm", "Running")
+    await until(environment, "Running")
     path = HYPERJOBS.item_path(environment.namespace, "llm")
     await environment.api.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
-    await until(environment, "llm", "Suspended")
+    await until(environment, "Suspended")
     await gone(environment, JOBS)
     await environment.observer.until(lambda seen: not seen.now, "bindings gone")
     await environment.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
-    await until(environment, "llm", "Running")
+    await until(environment, "Running")
     await environment.api.delete(path)
     for resource in (JOBS, PROPAGATION_POLICIES):
         await gone(environment, resource)
     await environment.observer.until(lambda seen: not seen.now, "bindings gone")
-    for _ in range(100):
-        if not await works(environment):
-            return
-        await asyncio.sleep(0.1)
-    raise AssertionError(f"a member still has {await works(environment)}")
+
+    async def question() -> bool:
+        return not await works(environment)
+
+    await wait_for(question, "a member still has works")
+
+
+@pytest.mark.parametrize(
+    ("manifest", "free", "added", "reason", "message", "places"),
+    [
+        pytest.param(
+            document(replicated("trainer", task(replicas=128), replicas=2), minAvailable=2, maxDomains=2),
+            {"one": 128, "two": 127},
+            128,
+            "HyperJobDoesNotFit",
+            "llm-trainer-1",
+            ["one", "three"],
+            id="two-copies",
+        ),
+        pytest.param(
+            auto(256, maxDomains=3),
+            {"one": 128, "two": 64, "four": 48},
+            100,
+            "ExceedsEveryCluster",
+            "nvidia.com/gpu of 256 free",
+            ["one", "three", "four"],
+            id="automatic-split",
+        ),
+    ],
+)
+async def test_no_part_is_dispatched_until_all_parts_fit(
+    environment: Environment, *, manifest, free, added, reason, message, places
+):
+    """G1: while one part does not fit, no cluster gets any."""
+    for cluster, gpus in free.items():
+        await environment.cluster(cluster, cpu="1000", gpu=str(gpus))
+    await environment.queue("ml")
+    await submit(environment, manifest, runtime="2s")
+    before = await until(environment, "Pending", reason=reason, message=message)
+    assert [condition["type"] for condition in before["conditions"] if condition["status"] == "True"] == ["Pending"]
+    await asyncio.sleep(1)
+    assert (await until(environment, "Pending", reason=reason))["message"] == before["message"]
+    assert await works(environment) == []
+    assert not any(moment.clusters for moment in environment.observer.moments)
+    await environment.cluster("three", cpu="1000", gpu=str(added))
+    status = await until(environment, "Completed")
+    assert [part["runningOn"] for part in status["split"]["parts"]] == places
+    assert len(plans(environment)) == len(places)
+    assert len({*plans(environment).values()}) == 1, "all parts in one plan"
+
+
+async def test_minimum_parts_start_together_and_the_rest_follows(environment: Environment):
+    for name in ("a", "b"):
+        await environment.cluster(name, cpu="1000", gpu="8")
+    await environment.queue("ml")
+    await submit(environment, document(replicated("t", task(replicas=8), replicas=3), minAvailable=2), runtime="2s")
+    await environment.observer.until(lambda seen: len(seen.admitted()) == 2, "two of three")
+    assert environment.observer.admitted() == ["llm-t-0", "llm-t-1"]
+    assert len({*plans(environment).values()}) == 1
+    assert (await until(environment, "Completed"))["replicatedJobsStatus"][0]["succeeded"] == 24
+    assert plans(environment).keys() == {"llm-t-0", "llm-t-1", "llm-t-2"}
