@@ -3,7 +3,7 @@
 import asyncio
 
 from controller.api.keys import EVENTS
-from tests.integration.events import events_of, wait_for_event
+from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import open_harness
 from tests.rig.proxy import Call
@@ -34,22 +34,6 @@ async def test_job_and_binding_get_pending_and_admitted_events(plane, tmp_path):
         assert event["related"]["uid"] == stored["metadata"]["uid"]
         await harness.karmada.phase("first", "Completed")
         await wait_for_event(harness, "Admitted", "Job", "next")
-
-
-async def test_repeated_event_extends_series_across_restart(plane, tmp_path):
-    async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.start(cpu="2")
-        await harness.karmada.job("lost", "no-such-queue")
-        await wait_for_event(harness, "QueueNotFound", "Job", "lost")
-        await wait_for_event(harness, "QueueNotFound", "ResourceBinding", "lost-job")
-        await harness.controller.start()
-        await harness.controller.wait_for_log("workload pending")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            # The event of the binding is written after that of the job.
-            while "series" not in (await events_of(harness, "Job", "lost"))[0]:  # noqa: ASYNC110 -- events are polled
-                await asyncio.sleep(0.1)
-        (event,) = await events_of(harness, "Job", "lost")
-        assert event["series"]["count"] == 2
 
 
 async def test_admission_does_not_wait_for_event_writes(plane, tmp_path):

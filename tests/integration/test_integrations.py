@@ -116,18 +116,6 @@ async def test_finished_batch_job_frees_its_quota(plane, tmp_path):
         await wait_until_resumed(harness, "second", "job")
 
 
-async def test_kind_without_karmada_requests_is_charged_from_template(plane, tmp_path):
-    file = tmp_path / "admission.yaml"
-    kind = ("apps/v1", "ReplicaSet")
-    file.write_text(gated_kinds.configuration(kind))
-    async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
-        await gated_kinds.allow(harness, "apps", "replicasets")
-        await start(harness, kind)
-        await gated_kinds.submit(harness, *kind, "set", queue="q", replicas=3, counted={})
-        await wait_until_resumed(harness, "set", "replicaset")
-        assert record(harness, "set", "replicaset")["charge"]["cpu"] == "3"
-
-
 async def test_workload_of_disabled_kind_is_resumed(plane, tmp_path):
     file = tmp_path / "admission.yaml"
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
