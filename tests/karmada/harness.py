@@ -242,10 +242,10 @@ class Harness:
 
 
 @contextmanager
-def opened(stack, *, prefix="team"):
+def opened(stack):
     """Yield a harness in a new namespace, and clear it; the logs' last lines are shown for failed tests."""
     stack.check()
-    name = f"{prefix}-{uuid.uuid4().hex[:8]}"
+    name = f"team-{uuid.uuid4().hex[:8]}"
     create_namespace(stack.plane.admin, name)
     harness = Harness(stack.plane.admin, name)
     yield harness

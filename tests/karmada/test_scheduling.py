@@ -79,33 +79,32 @@ def test_job_without_spread_constraint_is_copied_everywhere(harness):
 
 
 def test_unschedulable_replicas_ignore_new_capacity(harness):
-    harness.propagate(
-        kind="Deployment", placement={"clusterAffinity": {"clusterNames": ["member1"]}, "replicaScheduling": DIVIDED}
-    )
+    """Suspending and resuming the binding retries it at once."""
+    harness.join(name := f"grows-{harness.namespace}", cpu="8")
+    affinity = {"clusterAffinity": {"clusterNames": [name]}, "replicaScheduling": DIVIDED}
+    harness.propagate(kind="Deployment", placement=affinity)
     harness.api.create(DEPLOYMENTS.format(harness.namespace), deployment("web", replicas=3, cpu="6"))
     path = f"{harness.bindings}/web-deployment"
 
-    def reason():
+    def reasons():
         conditions = (harness.look(path) or {}).get("status", {}).get("conditions", ())
-        return next((condition["reason"] for condition in conditions if condition["type"] == "Scheduled"), None)
+        return [condition["reason"] for condition in conditions if condition["type"] == "Scheduled"]
 
-    harness.wait(reason, "told")
-    assert reason() == "Unschedulable"
-    assert harness.targets_of("web-deployment") is None
+    harness.wait(lambda: reasons() == ["Unschedulable"], "told")
     # Default resource models count a node with the lower bound of its lowest grade.
-    harness.describe("member1", allocatable='{"cpu": "64", "memory": "256Gi", "pods": "110"}')
-    try:
-        harness.wait(
-            lambda: harness.cluster("member1")["status"]["resourceSummary"]["allocatable"]["cpu"] == "64", "room"
-        )
-        time.sleep(4)
-        still = harness.targets_of("web-deployment")
-        for paused in (True, False):
-            harness.api.merge(path, {"spec": {"suspension": {"scheduling": paused}}})
-        harness.wait(lambda: harness.targets_of("web-deployment") == [{"name": "member1", "replicas": 3}], "placed")
-        assert still is None
-    finally:
-        harness.describe("member1", allocatable='{"cpu": "8", "memory": "32Gi", "pods": "110"}')
-        harness.wait(
-            lambda: harness.cluster("member1")["status"]["resourceSummary"]["allocatable"]["cpu"] == "8", "as before"
-        )
+    harness.describe(name, allocatable='{"cpu": "64", "memory": "256Gi", "pods": "110"}')
+    harness.wait(lambda: harness.cluster(name)["status"]["resourceSummary"]["allocatable"]["cpu"] == "64", "room")
+    time.sleep(4)
+    assert harness.targets_of("web-deployment") is None
+    for paused in (True, False):
+        harness.api.merge(path, {"spec": {"suspension": {"scheduling": paused}}})
+    harness.wait(lambda: harness.targets_of("web-deployment") == [{"name": name, "replicas": 3}], "placed")
+
+
+def test_bindings_of_a_deleted_member_move_where_they_do_not_fit(harness):
+    harness.join(name := f"leaves-{harness.namespace}", cpu="64")
+    harness.propagate(clusters=[name, "member2"])
+    harness.run("train", name, replicas=1, cpu="30")
+    harness.leave(name)
+    harness.wait_for_targets("member2")
+    harness.wait_for_phase("Pending")
