@@ -58,9 +58,9 @@ async def prepared(harness: Harness, *names: str) -> None:
         await harness.karmada.job(name, "q")
 
 
-async def leading(player: ControllerInstance) -> None:
-    """Wait until *player* leads."""
-    await player.wait_for_log('"event":"leadership acquired"')
+async def leading(controller: ControllerInstance) -> None:
+    """Wait until *controller* leads."""
+    await controller.wait_for_log('"event":"leadership acquired"')
 
 
 async def holder(harness: Harness) -> str:
