@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from tests.rig.faults import DropReply, DropRequest
+from tests.rig.faults import DropReply, DropRequest, ErrorReply
 from tests.rig.harness import ControllerInstance, Harness, open_harness
 from tests.rig.proxy import Call, Fault
 
@@ -108,7 +108,7 @@ async def test_failed_release_is_retried(plane, tmp_path):
         await prepared(harness)
         await harness.controller.start()
         await leading(harness.controller)
-        fault = DropReply(releases, 1)
+        fault = ErrorReply(releases, 1, status=500)
         harness.proxy.add(fault)
         await harness.controller.stop()
         assert fault.times == 0
