@@ -26,12 +26,30 @@ DEFINITION = {
     },
 }
 
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+ROLE = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRole",
+    "metadata": {"name": "reads-fleets"},
+    "rules": [{"apiGroups": ["example.com"], "resources": ["fleets"], "verbs": ["list", "watch"]}],
+}
+ROLE_BINDING = {
+    "apiVersion": "rbac.authorization.k8s.io/v1",
+    "kind": "ClusterRoleBinding",
+    "metadata": {"name": "reads-fleets"},
+    "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "reads-fleets"},
+    "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "volcano-global-controller"}],
+}
+
 
 async def serve_fleets(harness: Harness) -> None:
     """Create a cluster-scoped kind with a pod template, and allow the controller to read it."""
-    await gated_kinds.allow(harness, "example.com", "fleets")
-    path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fleets.example.com"
-    await harness.karmada.api.apply(path, json.dumps(DEFINITION).encode(), field_manager="tests")
+    for path, manifest in (
+        ("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/fleets.example.com", DEFINITION),
+        (f"{RBAC}/clusterroles/reads-fleets", ROLE),
+        (f"{RBAC}/clusterrolebindings/reads-fleets", ROLE_BINDING),
+    ):
+        await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
     async with asyncio.timeout(LIMIT_SECONDS):
         while True:
             try:

@@ -1,11 +1,11 @@
-"""Admission of Deployments, StatefulSets, batch Jobs and other configured kinds."""
+"""Admission of Deployments, batch Jobs and other configured kinds."""
 
 import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION
+from controller.api.keys import ADMISSION_ANNOTATION, CLUSTERS
 from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
@@ -22,8 +22,28 @@ def flags(file: Path) -> tuple[str | Path, ...]:
 async def start(harness: Harness, *served: tuple[str, str], cpu: str = "4", **queue: Any) -> None:
     await harness.karmada.queue("q", **queue)
     await harness.karmada.cluster("m1", cpu=cpu)
-    await gated_kinds.enable(harness, "m1", *served)
+    kinds = [("batch.volcano.sh/v1alpha1", "Job"), *served]
+    enabled = [
+        {"groupVersion": version, "resources": [{"kind": kind, "name": gated_kinds.PLURALS[kind]}]}
+        for version, kind in kinds
+    ]
+    await harness.karmada.merge(f"{CLUSTERS.path}/m1/status", {"status": {"apiEnablements": enabled}})
     await harness.controller.start()
+
+
+async def submit(harness: Harness, version: str, kind: str, name: str, *, replicas: int = 1, **more: Any) -> None:
+    """Submit an object with *replicas* pods of one CPU each, or with *resources*, to *queue*; and its binding."""
+    container = {"name": "main", "image": "busybox", "resources": more.get("resources", {"requests": {"cpu": "1"}})}
+    pod = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    if kind == "Job":
+        pod["spec"]["restartPolicy"] = "Never"
+        spec = {"parallelism": replicas, "completions": replicas, "template": pod}
+    else:
+        spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pod}
+    labels = {"scheduling.volcano.sh/queue-name": more["queue"]} if "queue" in more else {}
+    manifest = {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": labels}, "spec": spec}
+    made = await harness.karmada.create(gated_kinds.folder(harness, version, kind), manifest)
+    await gated_kinds.bind(harness, version, kind, name, uid=made["metadata"]["uid"], replicas=replicas)
 
 
 def binding(harness: Harness, name: str, kind: str = "deployment") -> dict[str, Any]:
@@ -63,8 +83,8 @@ async def test_kind_enabled_at_run_time_is_gated(plane, tmp_path):
     file.write_text(gated_kinds.HEAD)
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
         await start(harness, DEPLOYMENT, cpu="6")
-        await gated_kinds.submit(harness, *DEPLOYMENT, "first", queue="q", replicas=2, cpu=2, under="limits")
-        await gated_kinds.submit(harness, *DEPLOYMENT, "second", queue="q", replicas=2, cpu=2, under="limits")
+        await submit(harness, *DEPLOYMENT, "first", queue="q", replicas=2, resources={"limits": {"cpu": "2"}})
+        await submit(harness, *DEPLOYMENT, "second", queue="q", replicas=2, resources={"limits": {"cpu": "2"}})
         await harness.expect_no_writes(seconds=0.3)
         assert record(harness, "first") == record(harness, "second") == {}
         file.write_text(gated_kinds.configuration(DEPLOYMENT))
@@ -82,10 +102,10 @@ async def test_q6_queue_is_fixed_when_workload_is_first_observed(plane, tmp_path
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
         await start(harness, DEPLOYMENT, capability={"cpu": "1"})
-        await gated_kinds.submit(harness, *DEPLOYMENT, "free", replicas=50)
+        await submit(harness, *DEPLOYMENT, "free", replicas=50)
         await wait_until_resumed(harness, "free")
         assert record(harness, "free") == {}
-        await gated_kinds.submit(harness, *DEPLOYMENT, "big", queue="q", replicas=3)
+        await submit(harness, *DEPLOYMENT, "big", queue="q", replicas=3)
         assert (await wait_for_record(harness, "big"))["queue"] == "q"
         assert not record(harness, "big")["charge"]
         for label in (None, "elsewhere"):
@@ -107,12 +127,12 @@ async def test_finished_batch_job_frees_its_quota(plane, tmp_path):
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
         await start(harness, BATCH_JOB, capability={"cpu": "2"})
         for name in ("first", "second"):
-            await gated_kinds.submit(harness, *BATCH_JOB, name, queue="q", replicas=2)
+            await submit(harness, *BATCH_JOB, name, queue="q", replicas=2)
         await wait_until_resumed(harness, "first", "job")
         await wait_for_record(harness, "second", "job")
         job_status = {"conditions": [{"type": "Complete", "status": "True"}], "succeeded": 2}
         status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": job_status}]}
-        await harness.karmada.merge(f"{gated_kinds.path(harness, 'first', 'Job')}/status", {"status": status})
+        await harness.karmada.merge(f"{harness.karmada.path('first')}/status", {"status": status})
         await wait_until_resumed(harness, "second", "job")
 
 
@@ -121,7 +141,7 @@ async def test_workload_of_disabled_kind_is_resumed(plane, tmp_path):
     file.write_text(gated_kinds.configuration(DEPLOYMENT))
     async with open_harness(plane, tmp_path, *flags(file), plays=False) as harness:
         await start(harness, DEPLOYMENT, capability={"cpu": "1"})
-        await gated_kinds.submit(harness, *DEPLOYMENT, "gated", queue="q", replicas=3)
+        await submit(harness, *DEPLOYMENT, "gated", queue="q", replicas=3)
         await wait_for_record(harness, "gated")
         file.write_text(gated_kinds.HEAD)
         await wait_until_resumed(harness, "gated")
@@ -139,6 +159,6 @@ async def test_unserved_or_forbidden_kind_does_not_delay_other_kinds(plane, tmp_
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
         await harness.controller.wait_for_log("it is not served")
-        await gated_kinds.submit(harness, *DEPLOYMENT, "gated", queue="q")
+        await submit(harness, *DEPLOYMENT, "gated", queue="q")
         event = await wait_for_event(harness, "QueueNotFound", "Deployment", "gated")
         assert "check that the controller may read objects of its kind" in event["note"]

@@ -70,6 +70,7 @@ CHANGES: tuple[Callable[[list[dict[str, Any]]], dict[str, Any]], ...] = (
 
 @pytest.mark.parametrize("with_file", [True, False], ids=["as-installed", "as-found"])
 async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_path, with_file):
+    """The first change happens before the controller starts."""
     file = tmp_path / "webhooks.yaml"
     configurations = registration(tmp_path)
     file.write_text(yaml.safe_dump_all(configurations))
