@@ -213,21 +213,23 @@ async def test_mutating_policy_of_others_causes_no_extra_writes(plane, tmp_path)
     async with open_harness(plane, tmp_path, plays=False) as harness:
         harness.stamps.add(("metadata", "labels", "stamped"))
         uid = await harness.karmada.template("stamped", "q", cpu=3)
-        await harness.karmada.bind("stamped", uid, suspension={"scheduling": True, "dispatching": True})
+        await harness.karmada.bind("stamped", uid, suspension={"scheduling": True, "dispatching": False})
         await harness.karmada.create(f"{base}/mutatingadmissionpolicies", POLICY)
         binding = {**POLICY, "kind": "MutatingAdmissionPolicyBinding", "spec": {"policyName": "stamps"}}
         await harness.karmada.create(f"{base}/mutatingadmissionpolicybindings", binding)
-        await stamping(harness, "stamped", wanted=True)
-        await harness.start()
-        await harness.admitted("stamped")
-        await harness.karmada.job("next", "q", cpu=3)
-        await harness.expect_pending_reasons()
-        await harness.expect_no_writes(seconds=0.5)
-        stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "stamped-job"]
-        assert stored["spec"]["suspension"] == {"scheduling": False, "dispatching": True}
-        assert stored["metadata"]["labels"]["stamped"] == "yes"
-        await harness.karmada.delete(f"{base}/mutatingadmissionpolicybindings/stamps")
-        await harness.karmada.delete(f"{base}/mutatingadmissionpolicies/stamps")
+        try:
+            await stamping(harness, "stamped", wanted=True)
+            await harness.start()
+            await harness.admitted("stamped")
+            await harness.karmada.job("next", "q", cpu=3)
+            await harness.expect_pending_reasons()
+            await harness.expect_no_writes(seconds=0.5)
+            stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "stamped-job"]
+            assert stored["spec"]["suspension"] == {"scheduling": False, "dispatching": False}
+            assert stored["metadata"]["labels"]["stamped"] == "yes"
+        finally:
+            await harness.karmada.delete(f"{base}/mutatingadmissionpolicybindings/stamps")
+            await harness.karmada.delete(f"{base}/mutatingadmissionpolicies/stamps")
         await harness.karmada.job("clean", "q")
         await stamping(harness, "clean", wanted=False)
 
