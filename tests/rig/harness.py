@@ -23,10 +23,9 @@ from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from localup.processes import ManagedProcess, is_http_ready
 from tests.rig import audit
-from tests.rig.background import run_in_background
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.fake_karmada import FakeKarmada
-from tests.rig.history import History, followed, present
+from tests.rig.history import History, followed, present, run_in_background
 from tests.rig.invariants import Evidence, violations
 from tests.rig.proxy import Proxy, open_proxy, proxied_kubeconfig
 from tests.waiting import LIMIT_SECONDS

@@ -9,14 +9,13 @@ import base64
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 
-from tests.rig.background import run_in_background
 from tests.waiting import LIMIT_SECONDS
 
 Key = tuple[str, str]
@@ -104,6 +103,21 @@ class History:
     def of(self, kind: str) -> Iterator[Change]:
         """Yield the changes of one kind."""
         return (change for change in self.changes if change.kind == kind)
+
+
+@asynccontextmanager
+async def run_in_background(*players: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
+    """Run *players* while the block runs; a failure ends the block and is raised."""
+    try:
+        async with asyncio.TaskGroup() as group:
+            tasks = [group.create_task(player) for player in players]
+            yield
+            for task in tasks:
+                task.cancel()
+    except BaseExceptionGroup as found:
+        if len(found.exceptions) > 1:
+            raise
+        raise found.exceptions[0] from None
 
 
 @asynccontextmanager
