@@ -15,18 +15,8 @@ def test_delay_doubles_within_jitter(jitter, delays):
     assert [backoff.next_delay() for _ in delays] == delays
 
 
-def test_reset_starts_with_initial_delay():
-    backoff = Backoff(initial=1, maximum=10, jitter=lambda: 1.0)
-    backoff.next_delay()
-    backoff.next_delay()
+def test_delay_is_bounded_by_retry_after_and_maximum():
+    backoff = Backoff(initial=1, maximum=10, failures=10_000, jitter=lambda: 1.0)
+    assert (backoff.next_delay(), backoff.next_delay(at_least=30)) == (10, 30)
     backoff.reset()
     assert backoff.next_delay() == 1
-
-
-def test_delay_is_at_least_retry_after():
-    assert Backoff(initial=1, maximum=10).next_delay(at_least=30) == 30
-
-
-def test_ten_thousand_failures_do_not_overflow():
-    backoff = Backoff(initial=1, maximum=10, failures=10_000, jitter=lambda: 1.0)
-    assert backoff.next_delay() == 10

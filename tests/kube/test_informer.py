@@ -100,88 +100,58 @@ async def informing(
             task.cancel()
 
 
-async def test_list_is_paged_and_watched_from_its_version(server, tmp_path):
-    server.says(
-        "GET", PATH, listing(thing("a", 1), thing("b", 2), version=7, token="t"), listing(thing("c", 3), version=7)
-    )
-    server.says("WATCH", PATH, watching(event("ADDED", thing("d", 9)), then="hang"))
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 1, "b": 2, "c": 3, "d": 9})
-        assert informer.synced.is_set()
-    assert [page.get("continue") for page in server.seen("GET")] == [None, "t"]
-    assert server.seen("WATCH")[0]["resourceVersion"] == "7"
-    assert server.seen("WATCH")[0]["allowWatchBookmarks"] == "true"
+async def unavailable(_: web.Request) -> web.Response:
+    """Answer as the aggregation layer does while the server behind it restarts."""
+    return web.Response(status=503, text="service unavailable\n")
 
 
-async def test_next_page_is_requested_before_one_is_decoded(server, tmp_path):
-    things = [thing(f"t{number}", 1) for number in range(1_000)]
-    server.says("GET", PATH, listing(*things, version=7, token="t"), listing(thing("z", 3), version=7))
-    server.says("WATCH", PATH, ALL_WELL)
-    requests_at_last = []
-
-    def decode_slowly(raw: bytes) -> Any:
-        if b'"t999"' in raw:
-            requests_at_last.append(len(server.seen("GET")))
-        return decode(raw)
-
-    async with informing(server, tmp_path) as (informer, shelf):
-        informer._decode = decode_slowly
-        await shelf.was_replaced(1)
-        assert len(shelf.things) == 1_001
-    assert requests_at_last == [2]
-
-
-async def test_list_that_is_cancelled_sends_no_more_requests(server, tmp_path):
-    server.says("GET", PATH, listing(thing("a", 1), version=7, token="t"), ALL_WELL)
-    async with informing(server, tmp_path):
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while len(server.seen("GET")) < 2:  # noqa: ASYNC110 -- the scripted server gives no event
-                await asyncio.sleep(0.01)
-    assert [task for task in asyncio.all_tasks() if "_list_page" in repr(task)] == []
-
-
-async def test_ended_watch_resumes_after_the_last_event(server, tmp_path):
-    server.says("GET", PATH, listing(thing("a", 1), version=7))
-    server.says(
-        "WATCH",
-        PATH,
-        watching(event("MODIFIED", thing("a", 8)), event("BOOKMARK", thing("", 12))),
-        watching(event("DELETED", thing("a", 13)), then="hang"),
-    )
-    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 8), version=12))
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({})
-        assert shelf.replaced == 1
-    assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "12"]
+FIRST, FIRST_PAGE = listing(thing("a", 1), version=7), listing(thing("a", 1), version=7, token="t")
+SECOND = listing(thing("b", 8), version=9)
+EXPIRED_EVENT = watching(event("ERROR", {"kind": "Status", "code": 410, "message": "too old"}))
+OLDER_EVENT = watching(event("MODIFIED", thing("a", 9)), event("MODIFIED", thing("a", 8)))
+HALF_AN_EVENT = event("ADDED", thing("b", 8))[:-9]
+CUT_BEFORE_ANY_EVENT = watching(HALF_AN_EVENT, then="cut")
+CUT_AFTER_A_BOOKMARK = watching(event("BOOKMARK", thing("", 8)), HALF_AN_EVENT, then="cut")
 
 
 @pytest.mark.parametrize(
-    "gone",
+    ("lists", "watches", "cached", "replaced"),
     [
-        pytest.param(refusing(410), id="as-status"),
-        pytest.param(watching(event("ERROR", {"kind": "Status", "code": 410, "message": "too old"})), id="in-stream"),
+        pytest.param([FIRST, SECOND], [refusing(410), ALL_WELL], {"b": 8}, 2, id="expired-as-status"),
+        pytest.param([FIRST, SECOND], [EXPIRED_EVENT, ALL_WELL], {"b": 8}, 2, id="expired-in-stream"),
+        pytest.param([FIRST, SECOND], [OLDER_EVENT, ALL_WELL], {"b": 8}, 2, id="event-older-than-the-version"),
+        pytest.param([FIRST] * 4 + [SECOND], [CUT_BEFORE_ANY_EVENT] * 4 + [ALL_WELL], {"b": 8}, 2, id="empty-watches"),
+        pytest.param([FIRST_PAGE, refusing(410), SECOND], [ALL_WELL], {"b": 8}, 1, id="expired-continue-token"),
+        pytest.param(
+            [refusing(429, retry_after=0.01), FIRST_PAGE, refusing(503), refusing(500), SECOND],
+            [ALL_WELL],
+            {"a": 1, "b": 8},
+            1,
+            id="failed-page-is-retried-alone",
+        ),
+        *(
+            pytest.param([refusing(status), refusing(status), SECOND], [ALL_WELL], {"b": 8}, 1, id=f"list-{status}")
+            for status in (401, 403, 404)
+        ),
+        pytest.param(
+            [FIRST, unavailable, SECOND],
+            [CUT_AFTER_A_BOOKMARK, unavailable, refusing(410), ALL_WELL],
+            {"b": 8},
+            2,
+            id="restart-of-an-aggregated-server",
+        ),
     ],
 )
-async def test_expired_version_causes_a_relist(server, tmp_path, gone):
-    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("b", 8), version=9))
-    server.says("WATCH", PATH, gone, ALL_WELL)
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({"b": 8})
-    assert server.seen("WATCH")[-1]["resourceVersion"] in {"7", "9"}
-
-
-async def test_expired_continue_token_restarts_the_list(server, tmp_path):
-    server.says(
-        "GET",
-        PATH,
-        listing(thing("a", 1), version=7, token="t"),
-        refusing(410),
-        listing(thing("b", 8), version=9),
-    )
-    server.says("WATCH", PATH, ALL_WELL)
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({"b": 8})
-        assert shelf.replaced == 1
+async def test_cache_is_listed_again_only_where_needed(server, tmp_path, *, lists, watches, cached, replaced):
+    server.says("GET", PATH, *lists)
+    server.says("WATCH", PATH, *watches)
+    with capture_logs() as logged:
+        async with informing(server, tmp_path) as (informer, shelf):
+            await shelf.contains(cached)
+            await informer.synced.wait()
+            assert shelf.replaced == replaced
+    assert {each["log_level"] for each in logged} <= {"debug", "info", "warning"}
+    assert not any("exc_info" in each for each in logged)
 
 
 @pytest.mark.parametrize("expires_at", [-1, 6])
@@ -197,31 +167,6 @@ async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, 
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
 
-async def test_failed_page_is_retried_alone(server, tmp_path):
-    server.says(
-        "GET",
-        PATH,
-        refusing(429, retry_after=0.01),
-        listing(thing("a", 1), version=7, token="t"),
-        refusing(503),
-        refusing(500),
-        listing(thing("b", 8), version=9),
-    )
-    server.says("WATCH", PATH, ALL_WELL)
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({"a": 1, "b": 8})
-    assert [page.get("continue") for page in server.seen("GET")] == [None, None, "t", "t", "t"]
-
-
-@pytest.mark.parametrize("status", [401, 403, 404])
-async def test_rejected_list_is_retried(server, tmp_path, status):
-    server.says("GET", PATH, refusing(status), refusing(status), listing(thing("a", 1), version=7))
-    server.says("WATCH", PATH, ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 1})
-        await informer.synced.wait()
-
-
 async def test_silent_connection_is_closed_without_losing_events(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL, watching(event("ADDED", thing("b", 8)), then="hang"))
@@ -231,61 +176,25 @@ async def test_silent_connection_is_closed_without_losing_events(server, tmp_pat
 
 
 @pytest.mark.parametrize(
-    "broken",
+    ("first", "resumed_at"),
     [
-        pytest.param(watching(event("ADDED", thing("b", 8))[:-9]), id="end-in-the-middle-of-a-line"),
-        pytest.param(watching(event("ADDED", thing("b", 8))[:-9], then="cut"), id="cut"),
-        pytest.param(watching(b"<html>\n"), id="not-json"),
-        pytest.param(watching(event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})), id="error-500"),
-        pytest.param(refusing(429), id="too-many-requests"),
-        pytest.param(refusing(503), id="unavailable"),
+        pytest.param(watching(event("MODIFIED", thing("a", 8))), "8", id="ended-after-an-event"),
+        pytest.param(watching(event("BOOKMARK", thing("", 12))), "12", id="ended-after-a-bookmark"),
+        pytest.param(watching(HALF_AN_EVENT), "7", id="ended-in-the-middle-of-a-line"),
+        pytest.param(watching(HALF_AN_EVENT, then="cut"), "7", id="cut"),
+        pytest.param(watching(b"<html>\n"), "7", id="not-json"),
+        pytest.param(watching(event("ERROR", {"kind": "Status", "code": 500, "message": "etcd"})), "7", id="error-500"),
+        pytest.param(refusing(429), "7", id="too-many-requests"),
+        pytest.param(refusing(503), "7", id="unavailable"),
     ],
 )
-async def test_broken_watch_resumes_at_its_version(server, tmp_path, broken):
-    server.says("GET", PATH, listing(thing("a", 1), version=7))
-    server.says("WATCH", PATH, broken, watching(event("ADDED", thing("b", 8)), then="hang"))
+async def test_broken_watch_resumes_at_its_version(server, tmp_path, first, resumed_at):
+    server.says("GET", PATH, FIRST, listing(version=13))
+    server.says("WATCH", PATH, first, watching(event("DELETED", thing("a", 13)), then="hang"))
     async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({"a": 1, "b": 8})
+        await shelf.contains({})
         assert shelf.replaced == 1
-    assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", "7"]
-
-
-async def unavailable(_: web.Request) -> web.Response:
-    """Answer as the aggregation layer does while the server behind it restarts."""
-    return web.Response(status=503, text="service unavailable\n")
-
-
-async def test_restart_of_aggregated_server_causes_one_relist(server, tmp_path):
-    server.says(
-        "GET",
-        PATH,
-        listing(thing("a", 1), version=7),
-        unavailable,
-        listing(thing("a", 1), thing("b", 8), version=9),
-    )
-    incomplete = watching(event("BOOKMARK", thing("", 8)), event("ADDED", thing("b", 8))[:-9], then="cut")
-    server.says("WATCH", PATH, incomplete, unavailable, refusing(410), ALL_WELL)
-    with capture_logs() as logged:
-        async with informing(server, tmp_path) as (_, shelf):
-            await shelf.contains({"a": 1, "b": 8})
-            assert shelf.replaced == 2
-    assert [each["log_level"] for each in logged if each["log_level"] not in {"debug", "info", "warning"}] == []
-    assert not any("exc_info" in each for each in logged)
-
-
-async def test_repeated_empty_watches_cause_a_relist(server, tmp_path):
-    server.says("GET", PATH, listing(thing("a", 1), version=7))
-    server.says("WATCH", PATH, watching(b'{"type": "ADDED", "object": {"meta', then="cut"))
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.was_replaced(2)
-
-
-async def test_event_older_than_the_version_causes_a_relist(server, tmp_path):
-    server.says("GET", PATH, listing(thing("a", 1), version=7), listing(thing("a", 9), version=10))
-    server.says("WATCH", PATH, watching(event("MODIFIED", thing("a", 9)), event("MODIFIED", thing("a", 8))), ALL_WELL)
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.was_replaced(2)
-        assert shelf.things == {"a": "9"}
+    assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", resumed_at]
 
 
 async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
@@ -309,38 +218,20 @@ async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
         assert shelf.voided == 1
 
 
-async def test_unreadable_object_does_not_block_others(server, tmp_path):
-    server.says("GET", PATH, listing(thing("bad", 1, poison=True), thing("a", 2), version=7))
-    server.says(
-        "WATCH",
-        PATH,
-        watching(event("ADDED", thing("worse", 8, poison=True)), event("ADDED", thing("b", 9)), then="hang"),
-    )
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 2, "b": 9})
-        assert informer.decode_failures == 2
-        assert shelf.replaced == 1
-
-
-async def test_deleted_unreadable_object_is_removed(server, tmp_path):
-    server.says("GET", PATH, listing(thing("a", 2), version=7), listing(version=9))
-    server.says("WATCH", PATH, watching(event("DELETED", thing("a", 8, poison=True)), then="hang"), ALL_WELL)
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({})
-        # A tenant that creates and deletes such objects must not cause repeated lists.
-        assert shelf.replaced == 1
-
-
 async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_path):
     """Its workload must stay charged: a list without the object would mean that it was deleted."""
-    bad = thing("a", 8, poison=True)
+    bad, deleted = thing("a", 8, poison=True), event("DELETED", thing("a", 12, poison=True))
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
-    server.says("WATCH", PATH, watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang"), ALL_WELL)
+    changes = watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang")
+    server.says("WATCH", PATH, changes, watching(event("BOOKMARK", thing("", 11))), watching(deleted, then="hang"))
     async with informing(server, tmp_path) as (informer, shelf):
         await shelf.contains({"a": 2, "c": 10})
         informer.relist()
         await shelf.contains({"a": 2, "b": 3})
         assert informer.unreadable == 1
+        # A tenant that creates and deletes such objects must not cause repeated lists.
+        await shelf.contains({"b": 3})
+        assert (informer.unreadable, informer.decode_failures, shelf.replaced) == (0, 3, 2)
 
 
 async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_path):
@@ -375,15 +266,6 @@ async def test_watches_that_end_at_once_are_backed_off(server, tmp_path):
     async with informing(server, tmp_path, healthy=3600) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
         await asked.wait()
         assert informer._backoff.failures == 3
-
-
-async def test_informer_is_synced_after_the_first_list(server, tmp_path):
-    server.says("GET", PATH, refusing(503), listing(thing("a", 2), version=7))
-    server.says("WATCH", PATH, ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
-        assert not informer.synced.is_set()
-        await informer.synced.wait()
-        assert shelf.things == {"a": "2"}
 
 
 async def test_relist_request_unsyncs_until_the_list_is_applied(server, tmp_path):
@@ -431,9 +313,9 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
 class LongShelf(Shelf):
     """A sink that applies a list object by object, and records how many in each turn of the event loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, informer: Informer[Any]) -> None:
         super().__init__()
-        self.informer: Informer[Any] | None = None
+        self.informer = informer
         self.slices: list[int] = []
         self.synced_between_slices = False
         self._turn_has_begun = self._is_replacing = False
@@ -461,35 +343,18 @@ class LongShelf(Shelf):
 
     def _end_turn(self) -> None:
         self._turn_has_begun = False
-        if self._is_replacing and self.informer is not None:
+        if self._is_replacing:
             self.synced_between_slices |= self.informer.is_synced
 
 
-@asynccontextmanager
-async def informing_long(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[tuple[Informer[Any], LongShelf]]:
-    async with informing(server, tmp_path) as (informer, _):
-        shelf = LongShelf()
-        shelf.informer, informer._sink = informer, shelf
-        yield informer, shelf
-
-
-def things(count: int) -> list[dict[str, Any]]:
-    return [thing(f"t{number}", 1) for number in range(count)]
-
-
-async def test_long_list_is_applied_in_slices_before_it_is_synced(server, tmp_path):
-    server.says("GET", PATH, listing(*things(1_800), version=7))
-    server.says("WATCH", PATH, ALL_WELL)
-    async with informing_long(server, tmp_path) as (informer, shelf):
-        await informer.synced.wait()
-        assert (sum(shelf.slices), max(shelf.slices)) == (1_801, 500)
-        assert not shelf.synced_between_slices
-
-
-async def test_deletions_of_a_relist_are_sliced_and_unsync(server, tmp_path):
-    server.says("GET", PATH, listing(*things(1_800), version=7), listing(*things(300), version=9))
+async def test_long_lists_are_applied_in_slices_before_synced(server, tmp_path):
+    long = [thing(f"t{number}", 1) for number in range(1_800)]
+    server.says("GET", PATH, listing(*long, version=7), listing(*long[:300], version=9))
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
-    async with informing_long(server, tmp_path) as (informer, shelf):
+    async with informing(server, tmp_path) as (informer, _):
+        informer._sink = shelf = LongShelf(informer)
+        await shelf.was_replaced(1)
+        assert len(shelf.things) == 1_800
         await shelf.was_replaced(2)
         assert len(shelf.things) == 300
         assert max(shelf.slices) == 500
@@ -498,9 +363,11 @@ async def test_deletions_of_a_relist_are_sliced_and_unsync(server, tmp_path):
 
 
 async def test_relist_request_while_a_list_is_applied_lists_again(server, tmp_path):
-    server.says("GET", PATH, listing(*things(1_800), version=7), listing(thing("new", 8), version=8))
+    long = [thing(f"t{number}", 1) for number in range(1_800)]
+    server.says("GET", PATH, listing(*long, version=7), listing(thing("new", 8), version=8))
     server.says("WATCH", PATH, ALL_WELL)
-    async with informing_long(server, tmp_path) as (informer, shelf):
+    async with informing(server, tmp_path) as (informer, _):
+        informer._sink = shelf = LongShelf(informer)
         async with asyncio.timeout(LIMIT_SECONDS):
             while len(shelf.things) < 500:  # noqa: ASYNC110 -- between two slices
                 await asyncio.sleep(0)
