@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from controller.cache.store import Store
 from controller.engine.policy import Policy
-from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.clusters import ApiKind, Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
@@ -48,11 +48,19 @@ class FakeEventHandler:
         self.workloads.pop(uid, None)
 
 
-def upsert(store: Store, *objects: tuple[str, bytes]) -> None:
-    """Add or update *objects*, each with its kind, as an informer would."""
+def upsert(store: Store, *objects: tuple[str | ApiKind, bytes]) -> None:
+    """Add or update *objects*, each with the name of its collection or its configured kind, as an informer would."""
     for kind, obj in objects:
-        sink = getattr(store, kind)
+        sink = store.templates(kind) if isinstance(kind, ApiKind) else getattr(store, kind)
         sink.upsert(sink.decode(obj))
+
+
+def received(store: Store, *objects: tuple[str | ApiKind, bytes], now: int = 0) -> FakeEventHandler:
+    """Add *objects*, and return a new handler that has received what changed."""
+    upsert(store, *objects)
+    handler = FakeEventHandler()
+    store.sync_to(handler, now)
+    return handler
 
 
 def remove(store: Store, kind: str, obj: bytes) -> None:

@@ -13,7 +13,7 @@ from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadState
-from tests.cache.fake_event_handler import FakeEventHandler
+from tests.cache.fake_event_handler import received
 from tests.cache.objects import admission_record, binding, job, raw
 
 MAPPED = VolcanoGlobalConfiguration.model_validate(
@@ -30,13 +30,8 @@ def claiming(*claims, replicas=3):
     return job("j1", spec={"tasks": [{"name": "worker", "replicas": replicas, "template": {"spec": pod}}]})
 
 
-def heard(store, template, *, record=None, paused=True, clusters=None):
-    ear = FakeEventHandler()
-    bound = binding("j1", record=record, paused=paused, clusters=clusters)
-    store.bindings.replace([store.bindings.decode(bound)])
-    store.jobs.replace([store.jobs.decode(template)])
-    store.sync_to(ear, 0)
-    return ear.workloads["rb-j1"]
+def heard(store, template, **bound):
+    return received(store, ("bindings", binding("j1", **bound)), ("jobs", template)).workloads["rb-j1"]
 
 
 def test_job_with_unmapped_claims_has_unknown_requests():
@@ -65,9 +60,7 @@ def test_changed_mapping_applies_at_once():
     store = Store()
     assert heard(store, claiming(BY_TEMPLATE)).hold is not None
     store.configure(MAPPED)
-    ear = FakeEventHandler()
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold is None
+    assert received(store).workloads["rb-j1"].hold is None
 
 
 def test_admitted_workload_with_unmapped_claims_is_resized():
@@ -78,29 +71,21 @@ def test_admitted_workload_with_unmapped_claims_is_resized():
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
-def deployment(*claims):
-    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
-    pod = {"spec": {"containers": [container], "resourceClaims": list(claims)}}
-    meta = {"name": "web", "namespace": "ml", "uid": "job-web", "labels": {"volcano.sh/queue-name": "a"}}
-    return raw({"metadata": meta, "spec": {"replicas": 4, "template": pod}})
-
-
-def heard_deployment(*claims):
-    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
+@pytest.mark.parametrize(("claim", "is_counted"), [(BY_TEMPLATE, True), (SHARED_CLAIM, False)])
+def test_claims_of_a_managed_deployment_are_counted(claim, is_counted):
     spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}}
+    container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
+    pod = {"spec": {"containers": [container], "resourceClaims": [claim]}}
+    meta = {"name": "web", "namespace": "ml", "uid": "job-web", "labels": {"volcano.sh/queue-name": "a"}}
+    template = raw({"metadata": meta, "spec": {"replicas": 4, "template": pod}})
+    store = Store(DEPLOYMENTS)
     bound = binding("web", kind="Deployment", api_version="apps/v1", spec=spec)
-    store.bindings.replace([store.bindings.decode(bound)])
-    sink = store.templates(ApiKind("apps/v1", "Deployment"))
-    sink.replace([sink.decode(deployment(*claims))])
-    store.sync_to(ear, 0)
-    return ear.workloads["rb-web"], store.conditions.get("rb-web", frozenset())
-
-
-def test_claims_of_a_managed_deployment_are_counted():
-    workload, remarks = heard_deployment(BY_TEMPLATE)
-    assert workload.requirements.requests == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
-    assert BindingCondition.UNREADABLE not in remarks
-    assert heard_deployment(SHARED_CLAIM)[0].hold.reason is Reason.REQUESTS_UNKNOWN
+    workload = received(store, ("bindings", bound), (ApiKind("apps/v1", "Deployment"), template)).workloads["rb-web"]
+    if is_counted:
+        assert workload.requirements.requests == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
+        assert BindingCondition.UNREADABLE not in store.conditions["rb-web"]
+    else:
+        assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 @pytest.mark.parametrize(

@@ -1,48 +1,27 @@
 """The store: events in any order, assumed writes, and updates of changed objects only."""
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedRecordUpdate
-from controller.cache.record import read_record, write_record
 from controller.cache.store import Store
-from controller.cache.translate.records import admitted_record
-from controller.engine.engine import Engine
-from controller.engine.plan import Admit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
-from tests.cache.fake_event_handler import FakeEventHandler, remove, replace, upsert
+from tests.cache.fake_event_handler import FakeEventHandler, received, remove, replace, upsert
 from tests.cache.objects import admission_record, binding, cluster, job, priority_class, queue
 from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
 ADMISSION_M1 = Admission(ONE, (ClusterCharge("m1", ONE),), admitted_at=5)
 RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
+DELETING = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 HELD = Nomination("m1", 5, 0, ONE)
 STARTUP_BACKOFF = Refusal(Reason.STARTUP_BACKOFF, subject="denied", until=1000)
-
-
-def fed(store: Store, now: int = 0) -> FakeEventHandler:
-    ear = FakeEventHandler()
-    store.sync_to(ear, now)
-    return ear
-
-
-def pending() -> tuple[Store, FakeEventHandler]:
-    """Return a store with one pending workload, and a handler that has received it."""
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
-    store.sync_to(ear, 0)
-    return store, ear
-
-
-def state(store: Store, ear: FakeEventHandler, now: int = 0) -> WorkloadState | None:
-    store.sync_to(ear, now)
-    workload = ear.workloads.get("rb-j1")
-    return workload.state if workload else None
 
 
 # -- joining --------------------------------------------------------------
@@ -56,15 +35,18 @@ NEWS: list[tuple[str, str, bytes]] = [
     ("upsert", "priority_classes", priority_class("usual", 7, default=True, version=6)),
     ("upsert", "jobs", job("j1", version=7, priority="high")),
     ("upsert", "jobs", job("j1", version=8, priority="high", replicas=2)),
-    ("upsert", "jobs", job("j2", version=9)),
+    ("upsert", "priority_classes", priority_class("former", 8, default=True, version=6)),
+    ("remove", "priority_classes", priority_class("former", 8, default=True, version=7)),
+    ("upsert", "jobs", job("j2", version=9, priority="former")),
     ("upsert", "jobs", job("j3", version=10, priority="unheard")),
-    ("upsert", "bindings", binding("j1", version=11)),
+    ("upsert", "bindings", binding("j1", version=9)),
     ("upsert", "bindings", binding("j1", version=12, paused=False, clusters=["m1"], record=RECORD)),
     ("upsert", "bindings", binding("j2", version=13)),
     ("upsert", "bindings", binding("j3", version=14)),
     ("upsert", "bindings", binding("j4", version=15)),
     ("remove", "bindings", binding("j4", version=16)),
     ("upsert", "bindings", binding("j5", version=17, uid="older")),
+    ("remove", "bindings", binding("j5", version=17, uid="older")),
     ("upsert", "bindings", binding("j5", version=18, uid="newer")),
     ("upsert", "jobs", job("j5", version=19)),
     ("upsert", "jobs", job("j4", version=20)),
@@ -83,7 +65,7 @@ def test_any_order_of_events_gives_the_same_state(order, pauses):
     expected = Store()
     for news in NEWS:
         apply(expected, news)
-    whole = fed(expected)
+    whole = received(expected)
 
     store, ear = Store(), FakeEventHandler()
     for step, place in enumerate(order):
@@ -104,10 +86,14 @@ def test_state_after_all_events():
     store = Store()
     for news in NEWS:
         apply(store, news)
-    ear = fed(store)
-    assert sorted(ear.workloads) == ["newer", "rb-j1", "rb-j2", "rb-j3"]
-    assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
-    assert ear.workloads["rb-j3"].details.unknown_class
+    ear = received(store)
+    assert {uid: (item.state, item.priority_class) for uid, item in ear.workloads.items()} == {
+        "newer": (WorkloadState.PENDING, "usual"),
+        "rb-j1": (WorkloadState.ADMITTED, "high"),
+        "rb-j2": (WorkloadState.PENDING, "former"),
+        "rb-j3": (WorkloadState.PENDING, "unheard"),
+    }
+    assert [uid for uid, item in ear.workloads.items() if item.details.unknown_class] == ["rb-j2", "rb-j3"]
     assert ear.queues["a"].weight == 3
 
 
@@ -116,55 +102,31 @@ def test_only_changes_are_sent():
     upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
     store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("jobs", job("j3")))
-    assert fed(store).heard == ["workload rb-j3"]
-    assert fed(store).heard == []
+    assert received(store).heard == ["workload rb-j3"]
+    assert received(store).heard == []
 
 
-def test_priority_class_change_updates_its_workloads_only():
+@pytest.mark.parametrize(
+    ("changed", "updated"),
+    [
+        pytest.param(priority_class("high", 200), ["rb-j1"], id="class"),
+        pytest.param(priority_class("usual", 7, default=True), ["rb-j2", "rb-j3"], id="default-class"),
+    ],
+)
+def test_priority_class_change_updates_its_workloads_only(changed, updated):
     store = Store()
+    upsert(store, ("priority_classes", priority_class("high", 100, version=1)))
     upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
     store.sync_to(FakeEventHandler(), 0)
-    upsert(store, ("priority_classes", priority_class("high", 100)))
-    assert fed(store).heard == ["workload rb-j1"]
-
-
-def test_new_default_class_updates_workloads_of_unknown_class():
-    store = Store()
-    upsert(store, ("priority_classes", priority_class("high", 100)))
-    upsert(store, ("jobs", job("j1", priority="high")), ("jobs", job("j2", priority="low")), ("jobs", job("j3")))
-    upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
-    store.sync_to(FakeEventHandler(), 0)
-    upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
-    assert fed(store).heard == ["workload rb-j2", "workload rb-j3"]
-
-
-def test_workload_without_a_class_has_the_default_class():
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("priority_classes", priority_class("usual", 7, default=True)))
-    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
-    store.sync_to(ear, 0)
-    assert (ear.workloads["rb-j1"].priority_class, ear.workloads["rb-j1"].details.unknown_class) == ("usual", False)
-    remove(store, "priority_classes", priority_class("usual", 7, default=True))
-    upsert(store, ("priority_classes", priority_class("other", 7, default=True)))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].priority_class == "other"
-
-
-def test_workload_of_deleted_class_gets_the_default_class():
-    store, ear = Store(), FakeEventHandler()
-    high = priority_class("high", 100)
-    upsert(store, ("priority_classes", high), ("jobs", job("j1", priority="high")), ("bindings", binding("j1")))
-    store.sync_to(ear, 0)
-    remove(store, "priority_classes", high)
-    store.sync_to(ear, 0)
-    assert (ear.workloads["rb-j1"].priority, ear.workloads["rb-j1"].details.unknown_class) == (0, True)
+    upsert(store, ("priority_classes", changed))
+    assert received(store).heard == [f"workload {uid}" for uid in updated]
 
 
 def test_workloads_are_sent_before_clusters():
     store = Store()
     upsert(store, ("clusters", cluster("m1")), ("bindings", binding("j1")), ("queues", queue("a")))
-    assert fed(store).heard == ["queue a", "workload rb-j1", "cluster m1"]
+    assert received(store).heard == ["queue a", "workload rb-j1", "cluster m1"]
 
 
 def test_every_change_wakes_the_loop():
@@ -180,6 +142,7 @@ def test_complete_list_removes_missing_objects():
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
     store.sync_to(ear, 0)
+    replace(store, "cluster_bindings")
     replace(store, "bindings", binding("j2"))
     replace(store, "queues")
     replace(store, "clusters")
@@ -188,13 +151,6 @@ def test_complete_list_removes_missing_objects():
     assert not ear.queues
     assert not ear.clusters
     assert store.binding("rb-j1") is None
-
-
-def test_cluster_bindings_have_their_own_list():
-    store = Store()
-    upsert(store, ("bindings", binding("j1")))
-    replace(store, "cluster_bindings")
-    assert store.binding("rb-j1") is not None
 
 
 def test_the_store_is_complete_when_every_kind_was_listed():
@@ -216,208 +172,129 @@ def test_changed_configuration_updates_policy_and_default_queue():
     assert ear.policy is not None
     assert ear.policy.tenant_fairness == "Namespace"
     assert ear.workloads["rb-j1"].queue == "research"
-
-
-def test_newly_exempt_namespace_has_no_workloads():
-    store, ear = pending()
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.sync_to(ear, 0)
     assert not ear.workloads
 
 
-# -- order of observations -------------------------------------------------
+# -- observations and writes of one pending workload ----------------------------
+
+Step = Callable[[Store], None]
+ADMITTED = {"paused": False, "clusters": ["m1"], "record": RECORD}
+ENDLESS_BACKOFF = Refusal(Reason.STARTUP_BACKOFF)
 
 
-def test_older_observation_is_ignored():
+def observe(version: int, **more: Any) -> Step:
+    return lambda store: upsert(store, ("bindings", binding("j1", version=version, **more)))
+
+
+def relist(*versions: int) -> Step:
+    return lambda store: replace(store, "bindings", *(binding("j1", version=version) for version in versions))
+
+
+def delete(version: int) -> Step:
+    return lambda store: remove(store, "bindings", binding("j1", version=version))
+
+
+def delete_job(store: Store) -> None:
+    remove(store, "jobs", job("j1", version=30))
+
+
+def assume(store: Store) -> None:
+    store.assume("rb-j1", ADMISSION_M1)
+
+
+def confirm(version: int) -> Step:
+    return lambda store: store.confirm("rb-j1", version)
+
+
+def roll_back(refusal: Refusal | None = None) -> Step:
+    return lambda store: store.roll_back("rb-j1", refusal)
+
+
+def back_off(refusal: Refusal) -> Step:
+    return lambda store: store.back_off("rb-j1", refusal)
+
+
+def pending() -> tuple[Store, FakeEventHandler]:
+    """Return a store with one pending workload, and a handler that has received it."""
     store, ear = Store(), FakeEventHandler()
-    upsert(store, ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
-    upsert(store, ("bindings", binding("j1", version=19)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_list_older_than_a_write_response_is_ignored():
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
-    replace(store, "bindings", binding("j1", version=19))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_empty_list_clears_newer_observations():
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
-    replace(store, "bindings")
-    replace(store, "bindings", binding("j1", version=9))
-    assert state(store, ear) is WorkloadState.PENDING
-
-
-def test_resource_versions_are_compared_as_numbers():
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("bindings", binding("j1", version=9)))
-    upsert(store, ("bindings", binding("j1", version=10, paused=False, clusters=["m1"], record=RECORD)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_late_write_response_does_not_restore_deleted_object():
-    store, ear = pending()
-    remove(store, "bindings", binding("j1", version=12))
-    upsert(store, ("bindings", binding("j1", version=11, paused=False, clusters=["m1"], record=RECORD)))
-    assert state(store, ear) is None
-
-
-def test_binding_with_same_name_and_other_uid_is_new():
-    store, ear = pending()
-    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
+    upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
     store.sync_to(ear, 0)
-    assert list(ear.workloads) == ["second"]
+    return store, ear
 
 
-def test_deletion_of_first_binding_keeps_the_second():
+@pytest.mark.parametrize(
+    ("steps", "state"),
+    [
+        pytest.param([observe(20, **ADMITTED), relist(19)], WorkloadState.ADMITTED, id="list-older-than-a-response"),
+        pytest.param([observe(20, **ADMITTED), relist(), relist(9)], WorkloadState.PENDING, id="empty-list-clears"),
+        pytest.param([assume, observe(11)], WorkloadState.ADMITTED, id="old-event-before-the-response"),
+        pytest.param([assume, confirm(20), observe(19)], WorkloadState.ADMITTED, id="old-event-after-the-response"),
+        pytest.param([assume, confirm(20), observe(20, **ADMITTED)], WorkloadState.ADMITTED, id="event-of-the-write"),
+        pytest.param([assume, confirm(20), observe(21)], WorkloadState.PENDING, id="newer-event"),
+        pytest.param([assume, observe(21)], WorkloadState.ADMITTED, id="newer-event-before-the-response"),
+        pytest.param([assume, observe(21), confirm(20)], WorkloadState.PENDING, id="response-after-a-newer-event"),
+        pytest.param([assume, roll_back()], WorkloadState.PENDING, id="failed-write"),
+        pytest.param([assume, observe(11, meta=DELETING)], WorkloadState.ADMITTED, id="deletion-begins-meanwhile"),
+        pytest.param([assume, delete(12)], None, id="deleted-meanwhile"),
+        pytest.param([assume, delete(12), confirm(11)], None, id="response-after-the-deletion"),
+        pytest.param([assume, delete(12), roll_back(STARTUP_BACKOFF)], None, id="failed-after-the-deletion"),
+    ],
+)
+def test_charge_follows_observations_and_writes(steps, state):
     store, ear = pending()
-    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
-    remove(store, "bindings", binding("j1", version=15))
-    store.sync_to(ear, 0)
-    assert list(ear.workloads) == ["second"]
+    for step in steps:
+        step(store)
+        store.sync_to(ear, 0)
+    workload = ear.workloads.get("rb-j1")
+    assert (workload and workload.state) == state
+    if state is WorkloadState.ADMITTED:
+        assert workload.admission.cluster_charges == ADMISSION_M1.cluster_charges
+    if state is WorkloadState.PENDING:
+        assert (workload.admission, workload.hold) == (None, None)
 
 
-def test_record_does_not_pass_to_a_recreated_binding():
-    store, ear = Store(), FakeEventHandler()
-    upsert(store, ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=20, uid="second", record=RECORD)))
-    store.sync_to(ear, 0)
-    assert ear.workloads["second"].state is WorkloadState.PENDING
-
-
-# -- writes under way -------------------------------------------------------
-
-
-def test_a_decision_is_charged_before_it_is_observed():
+def test_binding_recreated_during_a_write_inherits_nothing():
     store, ear = pending()
     store.assume("rb-j1", ADMISSION_M1)
-    upsert(store, ("bindings", binding("j1", version=11)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-    assert ear.workloads["rb-j1"].admission == ADMISSION_M1
+    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
+    store.confirm("rb-j1", 19)
+    store.sync_to(ear, 0)
+    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", WorkloadState.PENDING)]
 
 
-def test_assumed_admission_is_not_sent_back():
+def test_assumed_admission_is_sent_only_when_it_failed():
     store, ear = pending()
     ear.heard.clear()
     store.assume("rb-j1", ADMISSION_M1)
     store.sync_to(ear, 0)
     assert ear.heard == []
-
-
-def test_assumed_admission_does_not_change_the_state():
-    store, state = Store(), Engine()
-    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=10)))
-    store.sync_to(state, 7)
-    (decision,) = state.plan(7).decisions
-    booked = state.workloads["rb-j1"]
-    store.assume("rb-j1", decision.admission)
-    upsert(store, ("bindings", binding("j1", version=10)))
-    store.sync_to(state, 8)
-    assert state.workloads["rb-j1"] == booked
-
-
-@pytest.mark.parametrize(
-    ("confirmed", "observed", "expected"),
-    [
-        pytest.param(None, 11, WorkloadState.ADMITTED, id="old-event-before-the-response"),
-        pytest.param(20, 19, WorkloadState.ADMITTED, id="old-event-after-the-response"),
-        pytest.param(20, 21, WorkloadState.PENDING, id="newer-event"),
-    ],
-)
-def test_only_a_newer_event_frees_an_assumed_charge(confirmed, observed, expected):
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    if confirmed:
-        store.confirm("rb-j1", confirmed)
-    upsert(store, ("bindings", binding("j1", version=observed)))
-    assert state(store, ear) is expected
-
-
-def test_newer_observation_before_acknowledgement_counts():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    upsert(store, ("bindings", binding("j1", version=21)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-    store.confirm("rb-j1", 20)
-    assert state(store, ear) is WorkloadState.PENDING
-
-
-def test_observed_write_does_not_change_the_charge():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    store.confirm("rb-j1", 20)
-    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=["m1"], record=RECORD)))
-    assert state(store, ear) is WorkloadState.ADMITTED
-    admission = ear.workloads["rb-j1"].admission
-    assert admission is not None
-    assert (admission.charge, admission.cluster_charges) == (ADMISSION_M1.charge, ADMISSION_M1.cluster_charges)
-
-
-def test_failed_write_is_rolled_back():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    store.sync_to(ear, 0)
-    store.roll_back("rb-j1", None)
-    assert state(store, ear) is WorkloadState.PENDING
-    assert ear.workloads["rb-j1"].hold is None
-
-
-def test_failed_write_is_sent_without_other_changes():
-    store, ear = pending()
-    ear.heard.clear()
-    store.assume("rb-j1", ADMISSION_M1)
     store.roll_back("rb-j1", None)
     store.sync_to(ear, 0)
     assert ear.heard == ["workload rb-j1"]
 
 
-def test_rejected_write_backs_off_until_its_end():
+@pytest.mark.parametrize(
+    ("steps", "now", "reason"),
+    [
+        pytest.param([assume, roll_back(STARTUP_BACKOFF), observe(30)], 999, Reason.STARTUP_BACKOFF, id="before-end"),
+        pytest.param([assume, roll_back(STARTUP_BACKOFF), observe(30)], 1000, None, id="at-its-end"),
+        # The end of the backoff would admit a workload with unknown requests.
+        pytest.param([roll_back(STARTUP_BACKOFF), delete_job], 0, Reason.REQUESTS_UNKNOWN, id="reason-without-an-end"),
+        pytest.param([roll_back(ENDLESS_BACKOFF)], 10**12, Reason.STARTUP_BACKOFF, id="endless"),
+        pytest.param([roll_back(ENDLESS_BACKOFF), observe(30)], 0, None, id="endless-until-the-binding-changes"),
+        pytest.param([back_off(ENDLESS_BACKOFF)], 0, Reason.STARTUP_BACKOFF, id="endless-before-a-write"),
+        pytest.param([back_off(ENDLESS_BACKOFF), roll_back()], 0, None, id="endless-until-the-last-write"),
+    ],
+)
+def test_rejected_workload_backs_off(steps, now, reason):
     store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    store.roll_back("rb-j1", STARTUP_BACKOFF)
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
-    upsert(store, ("bindings", binding("j1", version=30)))
-    store.sync_to(ear, 999)
-    assert ear.workloads["rb-j1"].hold == STARTUP_BACKOFF
-    upsert(store, ("bindings", binding("j1", version=31)))
-    store.sync_to(ear, 1000)
-    assert ear.workloads["rb-j1"].hold is None
-
-
-def test_backoff_hides_no_reason_without_an_end():
-    """The end of the backoff would admit a workload with unknown requests."""
-    store, ear = pending()
-    store.roll_back("rb-j1", STARTUP_BACKOFF)
-    remove(store, "jobs", job("j1", version=30))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold.reason is Reason.REQUESTS_UNKNOWN
-
-
-def test_backoff_without_end_lasts_until_the_binding_changes():
-    store, ear = pending()
-    store.roll_back("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.sync_to(ear, 10**12)
-    assert ear.workloads["rb-j1"].hold is not None
-    upsert(store, ("bindings", binding("j1", version=30)))
-    store.sync_to(ear, 10**12)
-    assert ear.workloads["rb-j1"].hold is None
-
-
-def test_backoff_without_end_ends_with_the_last_write():
-    store, ear = pending()
-    store.back_off("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold is not None
-    store.roll_back("rb-j1", None)
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold is None
+    for step in steps:
+        step(store)
+        store.sync_to(ear, now)
+    hold = ear.workloads["rb-j1"].hold
+    assert (hold and hold.reason) == reason
 
 
 def test_backoff_before_a_write_keeps_assumed_writes():
@@ -434,76 +311,9 @@ def test_write_response_after_newer_event_calls_on_change():
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
     told = []
-    store.on_change.append(lambda: told.append(state(store, ear)))
+    store.on_change.append(lambda: store.sync_to(ear, 0))
+    store.on_change.append(lambda: told.append(ear.workloads["rb-j1"].state))
     upsert(store, ("bindings", binding("j1", version=20, paused=False)))
     assert told == []
     store.confirm("rb-j1", 20)
     assert told == [WorkloadState.PENDING]
-
-
-def test_binding_deleted_during_its_write_is_removed():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    remove(store, "bindings", binding("j1", version=12))
-    assert state(store, ear) is None
-    store.confirm("rb-j1", 11)
-    assert state(store, ear) is None
-    store.roll_back("rb-j1", STARTUP_BACKOFF)
-    assert state(store, ear) is None
-
-
-def test_binding_being_deleted_during_its_write_is_charged():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    upsert(store, ("bindings", binding("j1", version=11, meta={"deletionTimestamp": "2026-01-02T03:04:05Z"})))
-    assert state(store, ear) is WorkloadState.ADMITTED
-
-
-def test_binding_recreated_during_a_write_inherits_nothing():
-    store, ear = pending()
-    store.assume("rb-j1", ADMISSION_M1)
-    upsert(store, ("bindings", binding("j1", version=20, uid="second")))
-    store.confirm("rb-j1", 19)
-    store.sync_to(ear, 0)
-    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", WorkloadState.PENDING)]
-
-
-# -- with the engine ---------------------------------------------------------
-
-
-def test_written_admission_is_read_back_equal():
-    store, state = Store(), Engine()
-    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
-    upsert(store, ("bindings", binding("j1", version=10)))
-    store.sync_to(state, 7)
-    (decision,) = state.plan(7).decisions
-    assert isinstance(decision, Admit)
-    record = write_record("rb-j1", admitted_record(decision.workload, decision.admission))
-    store.assume("rb-j1", decision.admission)
-    store.confirm("rb-j1", 20)
-    store.sync_to(state, 8)
-    clusters = [{"name": assignment.name} for assignment in decision.clusters]
-    upsert(store, ("bindings", binding("j1", version=20, paused=False, clusters=clusters, record=record)))
-    store.sync_to(state, 9)
-    assert state.workloads["rb-j1"].admission == decision.admission
-    assert state.plan(9).decisions == ()
-
-
-@given(
-    charge=st.dictionaries(
-        st.sampled_from(["cpu", "memory", "pods", "nvidia.com/gpu", "hugepages-2Mi"]), st.integers(0, 10**18)
-    )
-)
-def test_charge_is_written_and_read_exactly(charge):
-    admission = Admission(charge, (ClusterCharge("m1", charge),), admitted_at=1_767_323_045_123)
-    _, ear = pending()
-    workload = ear.workloads["rb-j1"]
-    text = write_record(workload.uid, admitted_record(workload, admission))
-    record, flaw = read_record({ADMISSION_ANNOTATION: text}, "rb-j1")
-    assert flaw == ""
-    assert record is not None
-    assert record.admits
-    assert {name: amount for name, amount in record.charge.items() if amount} == {
-        name: amount for name, amount in charge.items() if amount
-    }
-    assert (record.admitted_at, record.waiting_since) == (admission.admitted_at, workload.created_at)

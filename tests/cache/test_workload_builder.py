@@ -9,19 +9,13 @@ import pytest
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedEviction
-from controller.cache.objects import BindingCondition, CachedHyperJob
+from controller.cache.objects import BindingCondition as Condition
+from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind
-from controller.engine.state.workloads import (
-    Admission,
-    ClusterCharge,
-    HyperJobGang,
-    Reservation,
-    WorkloadDetails,
-    WorkloadState,
-)
-from tests.cache.fake_event_handler import FakeEventHandler
+from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
+from tests.cache.fake_event_handler import received, upsert
 from tests.cache.objects import CREATED_MS, admission_record, binding, job, priority_class, raw
 
 DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
@@ -30,26 +24,26 @@ ADMITTED = admission_record(
 )
 EVICTED = admission_record("rb-j1", queue="a", evictions=1, waiting_since=datetime(2025, 1, 1, tzinfo=UTC))
 ONE = {"cpu": 1000, "pods": 1000}
+UNREADABLE = {Condition.UNREADABLE}
+NOT_RECORDED = {Condition.QUEUE_NOT_RECORDED}
 
 
 def heard(
     *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: VolcanoGlobalConfiguration | None = None
 ):
     """Return the only workload of these objects, or ``None``, and its binding's conditions."""
-    store, ear = Store(configuration), FakeEventHandler()
-    store.bindings.replace([store.bindings.decode(each) for each in bindings])
-    store.jobs.replace([store.jobs.decode(each) for each in jobs])
-    store.sync_to(ear, 0)
-    remarks = frozenset().union(*store.conditions.values())
-    return next(iter(ear.workloads.values()), None), remarks
+    store = Store(configuration)
+    objects = (*(("bindings", each) for each in bindings), *(("jobs", each) for each in jobs))
+    workloads = received(store, *objects).workloads
+    return next(iter(workloads.values()), None), frozenset().union(*store.conditions.values())
 
 
 def annotated(record: str) -> dict:
     return {"annotations": {ADMISSION_ANNOTATION: record}}
 
 
-def deployment(name: str = "web", **template) -> bytes:
-    return raw({"metadata": {"name": name, "namespace": "ml", "uid": f"job-{name}", **template}, "spec": {}})
+def deployment(name: str = "web", *, spec: dict | None = None, **meta) -> bytes:
+    return raw({"metadata": {"name": name, "namespace": "ml", "uid": f"job-{name}", **meta}, "spec": spec or {}})
 
 
 def deployment_binding(**more) -> bytes:
@@ -57,12 +51,9 @@ def deployment_binding(**more) -> bytes:
     return binding("web", kind="Deployment", api_version="apps/v1", spec=spec, **more)
 
 
-def heard_deployment(template: bytes, *bindings: bytes):
-    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
-    store.bindings.replace([store.bindings.decode(each) for each in bindings or (deployment_binding(),)])
-    sink = store.templates(ApiKind("apps/v1", "Deployment"))
-    sink.replace([sink.decode(template)])
-    store.sync_to(ear, 0)
+def heard_deployment(template: bytes, found: bytes):
+    store = Store(DEPLOYMENTS)
+    ear = received(store, ("bindings", found), (ApiKind("apps/v1", "Deployment"), template))
     return ear.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
 
 
@@ -76,6 +67,9 @@ def test_suspended_binding_is_pending():
 
 GONE = {"deletionTimestamp": "2026-01-02T03:04:05Z"}
 UNMATCHED = {"labels": {}, **annotated(ADMITTED)}
+RECORD_OF_TWO_PODS = admission_record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
+RECORD_OF_ANOTHER = admission_record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))
+TAMPERED_RECORD = '{"uid":"rb-j1","charge":{"cpu":"-8"}}'
 FIVE, TWO_PODS = {"cpu": 5000, "pods": 5000}, {"cpu": 3000, "pods": 2000}
 
 
@@ -85,219 +79,152 @@ def admitted(*clusters: str, **more) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("found", "charges", "conditions"),
+    ("found", "clusters", "conditions"),
     [
-        pytest.param(admitted("m1"), {"m1": ONE}, set(), id="placed"),
-        pytest.param(binding("j1", paused=False, record=ADMITTED), {"m1": ONE}, set(), id="not-yet-placed"),
+        pytest.param(admitted("m1"), ["m1"], set(), id="placed"),
+        pytest.param(admitted(), ["m1"], set(), id="not-yet-placed"),
+        pytest.param(admitted("m2"), ["m2"], {Condition.MOVED}, id="moved-by-karmada"),
+        pytest.param(admitted("m1", "m2"), ["m1", "m2"], {Condition.RESIZED, Condition.MOVED}, id="duplicated"),
         pytest.param(
-            admitted(
-                "m1", record=admission_record("rb-j1", queue="a", charge={"cpu": "3", "pods": "2"}, clusters=("m1",))
-            ),
-            {"m1": TWO_PODS},
-            set(),
-            id="its-record-says-more-than-its-template",
-        ),
-        pytest.param(admitted("m2"), {"m2": ONE}, {BindingCondition.MOVED}, id="moved-by-karmada"),
-        pytest.param(
-            admitted("m1", "m2"),
-            {"m1": ONE, "m2": ONE},
-            {BindingCondition.RESIZED, BindingCondition.MOVED},
-            id="duplicated",
-        ),
-        pytest.param(
-            admitted("m1", record=admission_record("another", queue="b", charge={"cpu": "100"}, clusters=("m1",))),
-            {"m1": ONE},
-            {BindingCondition.ADOPTED, BindingCondition.INVALID_RECORD},
+            admitted("m1", record=RECORD_OF_ANOTHER),
+            ["m1"],
+            {Condition.ADOPTED, Condition.INVALID_RECORD},
             id="record-of-another-uid",
         ),
-        *(
-            pytest.param(
-                admitted("m1", record=text),
-                {"m1": ONE},
-                {BindingCondition.ADOPTED, BindingCondition.INVALID_RECORD},
-                id=f"tampered-record-{number}",
-            )
-            for number, text in enumerate(
-                ('{"uid":"rb-j1","charge":{"cpu":"-8"}}', '{"uid":"rb-j1","charge":{"cpu":"x"}}', "?")
-            )
+        pytest.param(
+            admitted("m1", record=TAMPERED_RECORD),
+            ["m1"],
+            {Condition.ADOPTED, Condition.INVALID_RECORD},
+            id="tampered-record",
         ),
         pytest.param(
-            binding("j1", paused=None, clusters=["m1", "m2"]),
-            {"m1": ONE, "m2": ONE},
-            {BindingCondition.ADOPTED},
-            id="running-without-a-record",
+            binding("j1", paused=None, clusters=["m1", "m2"]), ["m1", "m2"], {Condition.ADOPTED}, id="without-record"
         ),
         pytest.param(
-            admitted("m1", "m2", phases={"m1": "Completed", "m2": "Running"}, record=None),
-            {"m1": ONE, "m2": ONE},
-            {BindingCondition.ADOPTED},
+            admitted("m1", "m2", phases={"m1": "Completed"}, record=None),
+            ["m1", "m2"],
+            {Condition.ADOPTED},
             id="finished-in-one-of-its-clusters",
         ),
         pytest.param(
-            admitted("m2", phases={"m1": "Completed"}),
-            {"m2": ONE},
-            {BindingCondition.MOVED},
-            id="finished-in-a-cluster-that-it-left",
+            admitted("m2", phases={"m1": "Failed"}), ["m2"], {Condition.MOVED}, id="failed-in-a-cluster-that-it-left"
         ),
         pytest.param(
-            admitted("m1", phases={"m1": "Aborted"}, record=None),
-            {"m1": ONE},
-            {BindingCondition.ADOPTED},
-            id="adopted-and-aborted",
+            admitted("m1", phases={"m1": "Aborted"}, record=None), ["m1"], {Condition.ADOPTED}, id="adopted-and-aborted"
         ),
         pytest.param(
             binding("j1", clusters=["m1"], record=ADMITTED),
-            {"m1": ONE},
-            {BindingCondition.RESUSPENDED_AFTER_ADMISSION},
+            ["m1"],
+            {Condition.RESUSPENDED_AFTER_ADMISSION},
             id="suspended-by-others",
         ),
         pytest.param(
             admitted("m1", record=EVICTED),
-            {"m1": ONE},
-            {BindingCondition.PLACED_WITHOUT_ADMISSION},
+            ["m1"],
+            {Condition.PLACED_WITHOUT_ADMISSION},
             id="evicted-and-resumed-by-others",
         ),
-        pytest.param(admitted("m1", meta={**GONE, **annotated(ADMITTED)}), {"m1": ONE}, set(), id="being-deleted"),
-        pytest.param(admitted("m1", meta=UNMATCHED), {"m1": ONE}, set(), id="without-policy"),
+        pytest.param(admitted("m1", meta={**GONE, **annotated(ADMITTED)}), ["m1"], set(), id="being-deleted"),
+        pytest.param(admitted("m1", meta=UNMATCHED), ["m1"], set(), id="without-policy"),
     ],
 )
-def test_admitted_workload_is_charged_where_it_may_run(found, charges, conditions):
+def test_admitted_workload_is_charged_where_it_may_run(found, clusters, conditions):
     workload, remarks = heard(found)
     assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
-    assert charged(workload) == charges
-    without_record = {BindingCondition.ADOPTED, BindingCondition.PLACED_WITHOUT_ADMISSION}
+    assert charged(workload) == dict.fromkeys(clusters, ONE)
+    assert workload.has_moved == (Condition.MOVED in conditions)
+    without_record = {Condition.ADOPTED, Condition.PLACED_WITHOUT_ADMISSION}
     assert workload.admission.adopted == bool(conditions & without_record)
     assert remarks == conditions
 
 
 @pytest.mark.parametrize(
-    ("jobs", "charge", "conditions"),
+    ("jobs", "record", "charge", "conditions"),
     [
-        pytest.param((job("j1", replicas=5),), FIVE, {BindingCondition.RESIZED}, id="more-pods"),
-        pytest.param((), ONE, set(), id="deleted"),
+        pytest.param((job("j1", replicas=5),), ADMITTED, FIVE, {Condition.RESIZED}, id="template-with-more-pods"),
+        pytest.param((job("j1"),), RECORD_OF_TWO_PODS, TWO_PODS, set(), id="record-with-more-pods"),
+        pytest.param((), ADMITTED, ONE, set(), id="deleted-template"),
     ],
 )
-def test_charge_of_admitted_workload_follows_its_template(jobs, charge, conditions):
-    workload, remarks = heard(admitted("m1"), jobs=jobs)
+def test_charge_is_the_larger_of_record_and_template(jobs, record, charge, conditions):
+    workload, remarks = heard(admitted("m1", record=record), jobs=jobs)
     assert (workload.queue, charged(workload), remarks) == ("a", {"m1": charge}, conditions)
 
 
-def test_aborted_workload_is_charged_until_it_is_evicted():
-    workload, _ = heard(admitted("m1", phases={"m1": "Aborted"}))
-    assert (workload.state, workload.hold.reason) == (WorkloadState.ADMITTED, Reason.ABORTED)
-
-
-@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
-def test_finished_workload_is_not_charged(phase):
-    workload, _ = heard(admitted("m1", phases={"m1": phase}))
-    assert (workload.state, workload.admission) == (WorkloadState.FINISHED, None)
+LEAVING_M1 = {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}
+PLACED_WITHOUT_ADMISSION = {Condition.PLACED_WITHOUT_ADMISSION}
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "charges", "conditions"),
+    ("found", "conditions"),
     [
-        pytest.param(
-            binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)),
-            Reason.ABORTED,
-            {},
-            set(),
-            id="aborted",
-        ),
-        pytest.param(
-            binding("j1", record=EVICTED, phases={"m1": "Running"}),
-            Reason.PREEMPTION_IN_PROGRESS,
-            {"m1": ONE},
-            set(),
-            id="evicted-and-still-in-its-status",
-        ),
-        pytest.param(
-            binding("j1", record=EVICTED, spec={"gracefulEvictionTasks": [{"fromCluster": "m1"}]}),
-            Reason.PREEMPTION_IN_PROGRESS,
-            {"m1": ONE},
-            set(),
-            id="evicted-with-an-eviction-task",
-        ),
+        pytest.param(binding("j1", record=EVICTED, phases={"m1": "Running"}), set(), id="evicted-and-in-its-status"),
+        pytest.param(binding("j1", record=EVICTED, spec=LEAVING_M1), set(), id="evicted-with-an-eviction-task"),
         pytest.param(
             binding("j1", clusters=[], record=ADMITTED),
-            Reason.PREEMPTION_IN_PROGRESS,
-            {"m1": ONE},
-            {BindingCondition.EVICTED_BY_OTHERS},
+            {Condition.EVICTED_BY_OTHERS},
             id="evicted-by-others-and-perhaps-placed-again",
         ),
-        *(
-            pytest.param(
-                binding("j1", clusters=["m1"], record=record),
-                Reason.PREEMPTION_IN_PROGRESS,
-                {"m1": ONE},
-                {BindingCondition.PLACED_WITHOUT_ADMISSION},
-                id=f"placed-without-admission-{name}",
-            )
-            for name, record in (("no-record", None), ("evicted", EVICTED))
-        ),
+        pytest.param(binding("j1", clusters=["m1"]), PLACED_WITHOUT_ADMISSION, id="placed-without-a-record"),
         pytest.param(
-            binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}),
-            Reason.NO_MATCHING_POLICY,
-            {},
-            set(),
-            id="without-policy",
-        ),
-        pytest.param(
-            binding("j1", paused=False, record=ADMITTED, meta=UNMATCHED),
-            Reason.NO_MATCHING_POLICY,
-            {},
-            set(),
-            id="admitted-without-policy-and-clusters",
+            binding("j1", clusters=["m1"], record=EVICTED), PLACED_WITHOUT_ADMISSION, id="placed-after-its-eviction"
         ),
     ],
 )
-def test_pending_workload_is_charged_until_it_has_stopped(found, reason, charges, conditions):
+def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
     workload, remarks = heard(found)
-    assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, reason)
-    assert charged(workload) == charges
+    assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.PREEMPTION_IN_PROGRESS)
+    assert charged(workload) == {"m1": ONE}
     assert remarks == conditions
 
 
 @pytest.mark.parametrize(
-    ("found", "jobs", "says", "conditions"),
+    ("found", "reason"),
     [
-        pytest.param(binding("j1"), (), "Job ml/j1 does not exist", set(), id="no-template"),
         pytest.param(
-            binding("j1"), (job("j1", uid="another"),), "Job ml/j1 does not exist", set(), id="template-of-another-uid"
-        ),
-        pytest.param(
-            binding("j1"),
-            (job("j1", requests={"cpu": "many"}),),
-            "'many' is not a quantity",
-            {BindingCondition.UNREADABLE},
-            id="unreadable-template",
+            binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)), Reason.ABORTED, id="aborted"
         ),
         pytest.param(
-            binding("j1", spec={"placement": {"clusterAffinity": {"clusterNames": 7}}}),
-            (job("j1"),),
-            "",
-            {BindingCondition.UNREADABLE, BindingCondition.PLACED_ON_ALL_CLUSTERS},
-            id="unreadable-placement",
+            binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}),
+            Reason.NO_MATCHING_POLICY,
+            id="without-policy",
         ),
-        *(
-            pytest.param(
-                binding("j1", spec=spec), (job("j1"),), "", {BindingCondition.UNREADABLE}, id=f"unreadable-{name}"
-            )
-            for name, spec in (
-                ("suspension", {"suspension": {"scheduling": "yes"}}),
-                ("clusters", {"clusters": "m1"}),
-                ("two", {"suspension": 7, "resource": {"kind": "Job", "apiVersion": "batch.volcano.sh/v1alpha1"}}),
-            )
-        ),
+        pytest.param(admitted(meta=UNMATCHED), Reason.NO_MATCHING_POLICY, id="admitted-without-policy-and-clusters"),
     ],
 )
-def test_requests_are_unknown_without_readable_objects(found, jobs, says, conditions):
-    workload, remarks = heard(found, jobs=jobs)
+def test_workload_that_cannot_be_placed_is_not_charged(found, reason):
+    workload, remarks = heard(found)
+    assert (workload.state, workload.hold.reason, charged(workload)) == (WorkloadState.PENDING, reason, {})
+    assert remarks == frozenset()
+
+
+@pytest.mark.parametrize(
+    ("spec", "jobs", "says", "conditions"),
+    [
+        pytest.param({}, (), "Job ml/j1 does not exist", set(), id="no-template"),
+        pytest.param({}, (job("j1", uid="another"),), "Job ml/j1 does not exist", set(), id="template-of-another-uid"),
+        pytest.param({}, (job("j1", requests={"cpu": "many"}),), "'many' is not a quantity", UNREADABLE, id="template"),
+        pytest.param(
+            {"placement": {"clusterAffinity": {"clusterNames": 7}}},
+            (job("j1"),),
+            "",
+            {*UNREADABLE, Condition.PLACED_ON_ALL_CLUSTERS},
+            id="placement",
+        ),
+        pytest.param({"suspension": {"scheduling": "yes"}}, (job("j1"),), "", UNREADABLE, id="suspension"),
+        pytest.param({"suspension": 7, "clusters": "m1"}, (job("j1"),), "", UNREADABLE, id="two-fields"),
+    ],
+)
+def test_requests_are_unknown_without_readable_objects(spec, jobs, says, conditions):
+    workload, remarks = heard(binding("j1", spec=spec), jobs=jobs)
     assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.REQUESTS_UNKNOWN)
     assert says in (workload.hold.subject or "")
     assert remarks == conditions
 
 
 EXEMPT = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
+DEPENDENCY = {"meta": {"labels": {}}, "spec": {"requiredBy": [{"name": "other"}]}}
+TO_BE_RESUMED = {Condition.SUSPENDED_BUT_NOT_MANAGED}
 
 
 @pytest.mark.parametrize(
@@ -305,10 +232,14 @@ EXEMPT = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
     [
         pytest.param(binding("j1", meta=GONE), job("j1"), None, set(), id="being-deleted"),
         pytest.param(binding("j1"), job("j1", meta=GONE), None, set(), id="its-template-is-being-deleted"),
-        pytest.param(binding("j1", paused=None), job("j1"), None, {BindingCondition.NOT_SUSPENDED}, id="not-suspended"),
+        pytest.param(binding("j1", paused=None), job("j1"), None, {Condition.NOT_SUSPENDED}, id="not-suspended"),
         pytest.param(binding("j1", api_version="batch/v1"), job("j1"), None, set(), id="a-batch-job-of-its-name"),
         pytest.param(deployment_binding(), job("j1"), None, set(), id="a-kind-that-is-not-managed"),
+        pytest.param(binding("j1", **DEPENDENCY), job("j1"), None, TO_BE_RESUMED, id="dependency"),
+        pytest.param(binding("j1", paused=False, **DEPENDENCY), job("j1"), None, set(), id="running-dependency"),
         pytest.param(binding("j1"), job("j1"), EXEMPT, set(), id="in-an-exempt-namespace"),
+        pytest.param(binding("j1", record=EVICTED), job("j1"), EXEMPT, TO_BE_RESUMED, id="pending-before-exemption"),
+        pytest.param(admitted(), job("j1"), EXEMPT, set(), id="admitted-before-exemption"),
     ],
 )
 def test_binding_is_no_workload(found, template, configuration, conditions):
@@ -320,12 +251,20 @@ def charged(workload) -> dict[str, dict[str, int]]:
     return {item.cluster: item.charge for item in workload.admission.cluster_charges} if workload.admission else {}
 
 
-@pytest.mark.parametrize("phase", ["Running", "Pending", "Restarting", "Completing", "Aborting", "Terminating", ""])
-def test_every_unfinished_phase_is_charged(phase):
-    workload, _ = heard(binding("j1", paused=False, clusters=["m1"], phases={"m1": phase}, record=ADMITTED))
-    assert workload.state is WorkloadState.ADMITTED
-    assert workload.admission.charge == ONE
-    assert workload.admission.reported == (phase == "Running")
+@pytest.mark.parametrize(
+    ("phase", "state"),
+    [
+        *((phase, WorkloadState.FINISHED) for phase in ("Completed", "Failed", "Terminated")),
+        *((phase, WorkloadState.ADMITTED) for phase in ("Running", "Pending", "Restarting", "Completing", "Aborting")),
+        *((phase, WorkloadState.ADMITTED) for phase in ("Terminating", "Aborted", "")),
+    ],
+)
+def test_every_unfinished_phase_is_charged(phase, state):
+    workload, _ = heard(admitted("m1", phases={"m1": phase}))
+    assert workload.state is state
+    assert charged(workload) == ({"m1": ONE} if state is WorkloadState.ADMITTED else {})
+    assert (workload.admission is not None and workload.admission.reported) == (phase == "Running")
+    assert (workload.hold and workload.hold.reason) == (Reason.ABORTED if phase == "Aborted" else None)
 
 
 def test_the_finished_phases_are_configurable():
@@ -337,8 +276,7 @@ def test_the_finished_phases_are_configurable():
         }
     )
     only = VolcanoGlobalConfiguration(integrations=(rule,))
-    running = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Running"}, record=ADMITTED)
-    workload, _ = heard(running, configuration=only)
+    workload, _ = heard(admitted("m1", phases={"m1": "Running"}), configuration=only)
     assert workload.state is WorkloadState.FINISHED
 
 
@@ -363,83 +301,75 @@ def test_queue_of_a_volcano_job(queue, record, expected):
     assert workload.queue == expected
 
 
-def test_dependency_is_no_workload():
-    dependency = binding("j1", meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
-    assert heard(dependency) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
-    running = binding("j1", paused=False, meta={"labels": {}}, spec={"requiredBy": [{"name": "other"}]})
-    assert heard(running) == (None, frozenset())
-
-
-def test_binding_with_record_is_resumed_once_unmanaged():
-    exempt = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
-    waiting = admission_record("rb-j1", queue="a")
-    assert heard(binding("j1", record=waiting), configuration=exempt) == (
-        None,
-        {BindingCondition.SUSPENDED_BUT_NOT_MANAGED},
-    )
-    assert heard(binding("j1", paused=False, record=ADMITTED), configuration=exempt) == (None, frozenset())
-
-
-def test_queue_from_label_is_recorded_while_pending():
-    template = deployment(labels={"volcano.sh/queue-name": "a"})
-    assert heard_deployment(template)[1] == {BindingCondition.QUEUE_NOT_RECORDED}
-    assert (
-        heard_deployment(template, deployment_binding(record=admission_record("rb-web", queue="a")))[1] == frozenset()
-    )
-    assert BindingCondition.QUEUE_NOT_RECORDED not in heard_deployment(template, deployment_binding(paused=False))[1]
-
-
-def test_larger_of_karmada_and_template_requests_is_charged():
-    spec = {"replicas": 1, "template": {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}}
-    template = raw(json.loads(deployment(labels={"volcano.sh/queue-name": "a"})) | {"spec": spec})
-    workload, _ = heard_deployment(template)
-    assert (workload.requirements.replicas, workload.requirements.requests["cpu"]) == (4, 8000)
+IN_QUEUE_A = {"labels": {"volcano.sh/queue-name": "a"}}
+TEMPLATE_D = {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "d"}}}}
 
 
 @pytest.mark.parametrize(
-    ("meta", "spec", "expected"),
+    ("meta", "spec", "found", "queue", "conditions"),
     [
-        pytest.param({"annotations": {"volcano.sh/queue-name": "b"}}, {}, "b", id="annotation"),
-        pytest.param({"labels": {"scheduling.volcano.sh/queue-name": "c"}}, {}, "c", id="label"),
+        pytest.param({"annotations": {"volcano.sh/queue-name": "b"}}, {}, {}, "b", NOT_RECORDED, id="annotation"),
+        pytest.param({"labels": {"scheduling.volcano.sh/queue-name": "c"}}, {}, {}, "c", NOT_RECORDED, id="label"),
+        pytest.param({}, TEMPLATE_D, {}, "d", NOT_RECORDED, id="pod-template"),
         pytest.param(
+            {"annotations": {"volcano.sh/queue-name": "b"}, **IN_QUEUE_A},
+            TEMPLATE_D,
             {},
-            {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "d"}}}},
-            "d",
-            id="pod-template",
-        ),
-        pytest.param(
-            {"annotations": {"volcano.sh/queue-name": "b"}, "labels": {"scheduling.volcano.sh/queue-name": "c"}},
-            {"template": {"metadata": {"labels": {"volcano.sh/queue-name": "d"}}}},
             "b",
+            NOT_RECORDED,
             id="annotation-before-label-before-pod-template",
         ),
+        pytest.param(IN_QUEUE_A, {}, {"record": admission_record("rb-web", queue="a")}, "a", set(), id="recorded"),
+        pytest.param({}, {}, {"record": admission_record("rb-web", queue="b")}, "b", set(), id="label-removed"),
+        pytest.param({}, {}, {}, None, {Condition.SUSPENDED_BUT_NOT_MANAGED}, id="none"),
+        pytest.param({}, {}, {"paused": None, "clusters": ["m1"]}, None, set(), id="running-without-queue"),
     ],
 )
-def test_queue_of_a_configured_kind(meta, spec, expected):
-    document = {"metadata": {"name": "web", "namespace": "ml", "uid": "job-web", **meta}, "spec": spec}
-    workload, _ = heard_deployment(raw(document))
-    assert workload.queue == expected
-
-
-def test_configured_kind_without_queue_is_resumed():
-    assert heard_deployment(deployment()) == (None, {BindingCondition.SUSPENDED_BUT_NOT_MANAGED})
-
-
-def test_running_configured_kind_without_queue_is_not_managed():
-    running = deployment_binding(paused=None, clusters=["m1"])
-    assert heard_deployment(deployment(), running) == (None, frozenset())
-
-
-def test_recorded_queue_counts_after_label_is_removed():
-    workload, _ = heard_deployment(deployment(), deployment_binding(record=admission_record("rb-web", queue="b")))
-    assert workload.queue == "b"
+def test_queue_of_a_configured_kind(meta, spec, found, queue, conditions):
+    workload, remarks = heard_deployment(deployment(spec=spec, **meta), deployment_binding(**found))
+    assert (workload and workload.queue) == queue
+    assert remarks == conditions
 
 
 def test_divisible_kind_requests_its_replicas():
-    workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}))
+    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding())
     assert workload.requirements.requests == workload.requirements.gang_requests == {"cpu": 2000, "pods": 4000}
     assert workload.requirements.replicas == 4
     assert workload.requirements.replica_requests == {"cpu": 500, "pods": 1000}
+    pod = {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}
+    workload, _ = heard_deployment(
+        deployment(spec={"replicas": 1, "template": pod}, **IN_QUEUE_A), deployment_binding()
+    )
+    assert (workload.requirements.replicas, workload.requirements.requests["cpu"]) == (4, 8000)
+
+
+OF_FOUR = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+DIVIDED = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
+THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1000}}
+
+
+@pytest.mark.parametrize(
+    ("placed", "record", "spec", "charges", "conditions"),
+    [
+        pytest.param({"m1": 3, "m2": 1}, None, {}, THREE_AND_ONE, {Condition.ADOPTED}, id="adopted"),
+        pytest.param({"m3": 4}, OF_FOUR, {}, {"m3": {"cpu": 2000, "pods": 4000}}, {Condition.MOVED}, id="moved"),
+        pytest.param(
+            {"m1": 3, "m2": 1},
+            OF_FOUR,
+            DIVIDED,
+            THREE_AND_ONE,
+            {Condition.REPLICAS_REDIVIDED},
+            id="redivided-by-karmada",
+        ),
+    ],
+)
+def test_divided_workload_is_charged_where_its_replicas_are(placed, record, spec, charges, conditions):
+    clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
+    found = deployment_binding(paused=False, clusters=clusters, record=record, spec=spec)
+    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), found)
+    assert charged(workload) == charges
+    assert remarks == conditions
+    assert workload.has_moved == (record is not None)
 
 
 @pytest.mark.parametrize(
@@ -463,53 +393,18 @@ def test_reservation_is_read_from_the_record(written, rooms):
     assert workload.reservation == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
-def test_divided_workload_is_charged_where_its_replicas_are():
-    clusters = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
-    placed = deployment_binding(paused=None, clusters=clusters)
-    workload, _ = heard_deployment(deployment(annotations={"volcano.sh/queue-name": "a"}), placed)
-    assert {booking.cluster: booking.charge for booking in workload.admission.cluster_charges} == {
-        "m1": {"cpu": 1500, "pods": 3000},
-        "m2": {"cpu": 500, "pods": 1000},
-    }
-
-
-def test_moved_divided_workload_keeps_its_recorded_total():
-    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1", "m2"))
-    moved = deployment_binding(paused=False, clusters=[{"name": "m3", "replicas": 4}], record=record)
-    workload, remarks = heard_deployment(deployment(), moved)
-    assert workload.admission.charge == {"cpu": 2000, "pods": 4000}
-    assert remarks == {BindingCondition.MOVED}
-
-
-def test_components_are_counted_where_karmada_reports_them():
+def test_reported_components_count_except_for_volcano_jobs():
     spec = {
         "components": [
             {"name": "head", "replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}},
             {"name": "worker", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
         ]
     }
-    annotated_template = deployment(annotations={"volcano.sh/queue-name": "a"})
-    workload, _ = heard_deployment(annotated_template, deployment_binding(spec=spec))
+    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding(spec=spec))
     assert workload.requirements.requests == {"cpu": 5000, "pods": 3000}
     assert workload.requirements.replicas == 0
-
-
-def test_components_of_a_volcano_job_are_ignored():
-    spec = {"components": [{"name": "worker", "replicas": 100}]}
-    workload, _ = heard(binding("j1", spec=spec))
-    assert workload.requirements.requests == ONE
-
-
-def test_batch_job_is_finished_by_its_condition():
-    rule = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
-    store, ear = Store(rule), FakeEventHandler()
-    status = {"conditions": [{"type": "Complete", "status": "True"}]}
-    done = binding("j1", api_version="batch/v1", paused=False, clusters=["m1"], record=ADMITTED)
-    document = json.loads(done)
-    document["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
-    store.bindings.upsert(store.bindings.decode(raw(document)))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].state is WorkloadState.FINISHED
+    volcano_job, _ = heard(binding("j1", spec=spec))
+    assert volcano_job.requirements.requests == ONE
 
 
 HYPERJOB = {
@@ -531,14 +426,11 @@ def part(owner=HYPERJOB, claim=CLAIMED, **notes):
 
 def heard_part(template, said=SAID):
     """Return what a job amounts to while a HyperJob says *said*."""
-    store, ear = Store(), FakeEventHandler()
+    store = Store()
     store.expect_hyperjobs()
     if said is not None:
         store.hyperjob_changed("hyper", said)
-    store.bindings.upsert(store.bindings.decode(binding("j1")))
-    store.jobs.upsert(store.jobs.decode(template))
-    store.sync_to(ear, 0)
-    return ear.workloads["rb-j1"]
+    return received(store, ("bindings", binding("j1")), ("jobs", template)).workloads["rb-j1"]
 
 
 def test_listed_parts_of_a_hyperjob_are_one_gang():
@@ -581,25 +473,20 @@ def test_group_annotation_without_controlling_owner_is_ignored(owner):
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_group_annotation_cannot_set_the_age(since):
     """A forged age once came before all others, and the year 1 failed every cycle."""
-    forged = {**CLAIMED, "parts": 1, "minAvailable": 1, "since": since}
-    assert heard_part(part(hyperjob=forged)).created_at == SAID.created_at
-    plain, _ = heard(binding("j1"), jobs=(part(hyperjob=forged),))
+    forged = part(claim={**CLAIMED, "parts": 1, "minAvailable": 1, "since": since})
+    assert heard_part(forged).created_at == SAID.created_at
+    plain, _ = heard(binding("j1"), jobs=(forged,))
     assert plain.created_at > SAID.created_at
 
 
 def test_part_is_updated_when_its_hyperjob_lists_it():
-    store, ear = Store(), FakeEventHandler()
+    store = Store()
     store.expect_hyperjobs()
-    store.bindings.upsert(store.bindings.decode(binding("j1")))
-    store.jobs.upsert(store.jobs.decode(part()))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].hold is not None
+    assert received(store, ("bindings", binding("j1")), ("jobs", part())).workloads["rb-j1"].hold is not None
     store.hyperjob_changed("hyper", SAID)
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].gang is not None
+    assert received(store).workloads["rb-j1"].gang is not None
     store.hyperjob_changed("hyper", None)
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].gang is None
+    assert received(store).workloads["rb-j1"].gang is None
 
 
 @pytest.mark.parametrize(
@@ -611,53 +498,38 @@ def test_part_is_updated_when_its_hyperjob_lists_it():
     ],
 )
 def test_priority_is_that_of_the_priority_class(named, expected):
-    store, ear = Store(), FakeEventHandler()
     classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
-    store.priority_classes.replace([store.priority_classes.decode(each) for each in classes])
-    store.bindings.upsert(store.bindings.decode(binding("j1")))
-    store.jobs.upsert(store.jobs.decode(job("j1", priority=named)))
-    store.sync_to(ear, 0)
+    objects = (("priority_classes", each) for each in classes)
+    ear = received(Store(), *objects, ("bindings", binding("j1")), ("jobs", job("j1", priority=named)))
     workload = ear.workloads["rb-j1"]
     assert (workload.priority, workload.details.unknown_class) == expected
 
 
 def test_workload_moved_by_others_is_reported_as_not_run_there():
-    moved = binding("j1", paused=False, clusters=["m2"], phases={"m1": "Running", "m2": "Pending"}, record=ADMITTED)
-    workload, remarks = heard(moved)
-    assert workload.has_moved
-    assert not workload.has_run
-    assert remarks == {BindingCondition.MOVED}
-
-
-def test_replicas_redivided_by_karmada_are_recorded():
-    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
-    spec = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
-    divided = [{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}]
-    found = deployment_binding(paused=False, clusters=divided, record=record, spec=spec)
-    workload, remarks = heard_deployment(deployment(labels={"volcano.sh/queue-name": "a"}), found)
-    assert workload.has_moved
-    assert remarks == {BindingCondition.REPLICAS_REDIVIDED}
+    workload, _ = heard(admitted("m2", phases={"m1": "Running", "m2": "Pending"}))
+    assert (workload.has_moved, workload.has_run) == (True, False)
 
 
 def test_binding_placed_after_external_eviction_is_not_admitted():
-    store, ear = Store(), FakeEventHandler()
-    store.jobs.replace([store.jobs.decode(job("j1"))])
-    remarks = []
-    for version, clusters in ((1, None), (2, ["m1"]), (3, None)):
-        store.bindings.upsert(store.bindings.decode(binding("j1", version=version, clusters=clusters, record=ADMITTED)))
-        store.sync_to(ear, 0)
-        assert ear.workloads["rb-j1"].state is WorkloadState.PENDING
-        remarks.append(set(store.conditions["rb-j1"]))
-    assert remarks == [
-        {BindingCondition.EVICTED_BY_OTHERS},
-        {BindingCondition.PLACED_WITHOUT_ADMISSION},
-        {BindingCondition.EVICTED_BY_OTHERS},
+    store = Store()
+    upsert(store, ("jobs", job("j1")))
+    states = []
+    for version, clusters, record in (
+        (1, None, ADMITTED),
+        (2, ["m1"], ADMITTED),
+        (3, None, ADMITTED),
+        (4, ["m1"], EVICTED),
+        (5, ["m1"], ADMITTED),
+    ):
+        ear = received(store, ("bindings", binding("j1", version=version, clusters=clusters, record=record)))
+        states.append((ear.workloads["rb-j1"].state, *store.conditions["rb-j1"]))
+    assert states == [
+        (WorkloadState.PENDING, Condition.EVICTED_BY_OTHERS),
+        (WorkloadState.PENDING, Condition.PLACED_WITHOUT_ADMISSION),
+        (WorkloadState.PENDING, Condition.EVICTED_BY_OTHERS),
+        (WorkloadState.PENDING, Condition.PLACED_WITHOUT_ADMISSION),
+        (WorkloadState.ADMITTED, Condition.RESUSPENDED_AFTER_ADMISSION),
     ]
-    store.bindings.upsert(store.bindings.decode(binding("j1", version=4, clusters=["m1"], record=EVICTED)))
-    store.sync_to(ear, 0)
-    store.bindings.upsert(store.bindings.decode(binding("j1", version=5, clusters=["m1"], record=ADMITTED)))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].state is WorkloadState.ADMITTED
 
 
 @pytest.mark.parametrize(
@@ -668,27 +540,11 @@ def test_binding_placed_after_external_eviction_is_not_admitted():
         ),
         pytest.param({"failover": {"application": {}}}, False, id="without-dependencies"),
         pytest.param({"propagateDeps": True, "failover": {"cluster": {}}}, False, id="of-clusters"),
-        pytest.param({"propagateDeps": True, "failover": None}, False, id="none"),
     ],
 )
 def test_application_failover_of_a_job_is_reported(spec, is_warned):
     _, remarks = heard(binding("j1", spec=spec))
-    assert remarks == ({BindingCondition.APPLICATION_FAILOVER} if is_warned else set())
-
-
-def test_failed_job_recreated_by_karmada_is_charged_again():
-    store, ear = Store(), FakeEventHandler()
-    store.jobs.replace([store.jobs.decode(job("j1"))])
-    states = []
-    for version, clusters, phases in ((1, ["m1"], {"m1": "Failed"}), (2, ["m2"], {"m1": "Failed"})):
-        found = binding("j1", version=version, paused=False, clusters=clusters, phases=phases, record=ADMITTED)
-        store.bindings.upsert(store.bindings.decode(found))
-        store.sync_to(ear, 0)
-        states.append(ear.workloads["rb-j1"])
-    assert [each.state for each in states] == [WorkloadState.FINISHED, WorkloadState.ADMITTED]
-    assert states[1].admission is not None
-    assert [each.cluster for each in states[1].admission.cluster_charges] == ["m2"]
-    assert states[1].has_moved
+    assert remarks == ({Condition.APPLICATION_FAILOVER} if is_warned else set())
 
 
 @pytest.mark.parametrize(
@@ -700,29 +556,11 @@ def test_failed_job_recreated_by_karmada_is_charged_again():
     ],
 )
 def test_eviction_in_progress_counts_at_once(has_run, taken_back, counts):
-    store, ear = Store(), FakeEventHandler()
-    store.bindings.replace([store.bindings.decode(binding("j1", paused=False, clusters=["m1"], record=ADMITTED))])
-    store.jobs.replace([store.jobs.decode(job("j1"))])
+    store = Store()
+    upsert(store, ("bindings", admitted("m1")), ("jobs", job("j1")))
     back_off = Refusal(Reason.STARTUP_BACKOFF, until=5) if taken_back else None
     store.assume("rb-j1", AssumedEviction(back_off, has_run=has_run))
-    store.mark_changed(["rb-j1"])
-    store.sync_to(ear, 0)
-    workload = ear.workloads["rb-j1"]
+    workload = received(store).workloads["rb-j1"]
     assert workload.state is WorkloadState.PENDING
     assert (workload.evictions, workload.details.failed_starts) == counts
     assert workload.hold.reason is (Reason.STARTUP_BACKOFF if taken_back else Reason.PREEMPTION_IN_PROGRESS)
-
-
-def test_workloads_share_equal_details_without_amounts():
-    finished = Admission(ONE, (ClusterCharge("m1", ONE),))
-    assert WorkloadDetails(evictions=7).shared() is WorkloadDetails(evictions=7).shared()
-    assert WorkloadDetails(last_admission=finished).shared().last_admission is finished
-    assert WorkloadDetails(reservation=Reservation(1, finished.cluster_charges)).shared().reservation is not None
-
-
-def test_jobs_of_one_class_share_their_details():
-    store, ear = Store(), FakeEventHandler()
-    store.bindings.replace([store.bindings.decode(binding(name)) for name in ("j1", "j2")])
-    store.jobs.replace([store.jobs.decode(job(name, priority="high")) for name in ("j1", "j2")])
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].details is ear.workloads["rb-j2"].details
