@@ -16,7 +16,7 @@ from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ApiKind, Assignment
 from controller.engine.state.workloads import ClusterCharge, WorkloadState
-from tests.cache.fake_event_handler import FakeEventHandler
+from tests.cache.fake_event_handler import received, upsert
 from tests.cache.objects import admission_record, binding, job, raw
 
 DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
@@ -26,23 +26,22 @@ SMALL = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, c
 
 def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
     """Return the workload of an admitted binding, with the status *reported* by each cluster."""
-    store, ear = Store(), FakeEventHandler()
-    body = json.loads(binding("j1", record=record, paused=paused, clusters=list(clusters)))
-    body["spec"] |= spec or {}
-    told = {"state": {"phase": "Running"}}
+    body = json.loads(binding("j1", record=record, paused=paused, clusters=list(clusters), spec=spec))
     body["status"] = {
         "aggregatedStatus": [
-            {"clusterName": name, "status": {**told, **status}} for name, status in (reported or {}).items()
+            {"clusterName": name, "status": {"state": {"phase": "Running"}, **status}}
+            for name, status in (reported or {}).items()
         ]
     }
-    store.bindings.replace([store.bindings.decode(raw(body))])
-    store.jobs.replace([store.jobs.decode(template or job("j1"))])
-    store.sync_to(ear, 0)
-    return ear.workloads["rb-j1"]
+    return received(Store(), ("bindings", raw(body)), ("jobs", template or job("j1"))).workloads["rb-j1"]
+
+
+def phases_of(task, **phases):
+    return {"taskStatusCount": {task: {"phase": phases}}}
 
 
 def counted(**phases):
-    return {"taskStatusCount": {"worker": {"phase": phases}}}
+    return phases_of("worker", **phases)
 
 
 SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
@@ -59,7 +58,6 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
 @pytest.mark.parametrize(
     "status",
     [
-        pytest.param(counted(Running=1), id="as-many-as-asked-for"),
         pytest.param(counted(Running=1, Succeeded=18, Failed=18), id="ended-pods"),
         pytest.param({"taskStatusCount": None}, id="null"),
         pytest.param({"taskStatusCount": [1]}, id="list"),
@@ -68,8 +66,6 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
         pytest.param(counted(Running="18"), id="text"),
         pytest.param(counted(Running=-18), id="negative"),
         pytest.param(counted(Running=18.5), id="fraction"),
-        pytest.param(counted(Running=None), id="no-number"),
-        pytest.param(counted(), id="nothing"),
     ],
 )
 def test_report_of_no_more_pods_changes_nothing(status):
@@ -78,34 +74,37 @@ def test_report_of_no_more_pods_changes_nothing(status):
     assert not workload.has_resized
 
 
-def test_reported_pods_are_bounded():
-    workload = heard({"m1": counted(Running=10**30)})
-    assert workload.admission.charge["pods"] == 1000 * 10**6
+POD = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
+UNNAMED_TASK = job("j1", spec={"tasks": [{"replicas": 1, "template": POD}]})
+EVICTED = admission_record("rb-j1", queue="a", evictions=1)
 
 
-def test_pods_of_unknown_task_are_charged_as_the_largest():
-    workload = heard({"m1": {"taskStatusCount": {"removed": {"phase": {"Running": 2}}}}})
-    assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
-
-
-def test_task_named_in_the_cluster_is_not_charged_twice():
-    pod = {"spec": {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}}
-    unnamed = job("j1", spec={"tasks": [{"replicas": 1, "template": pod}]})
-    status = {"taskStatusCount": {"default0": {"phase": {"Running": 1}}}}
-    assert heard({"m1": status}, template=unnamed).admission.charge == ONE
-
-
-def test_evicted_job_is_charged_for_its_running_pods():
-    gone = admission_record("rb-j1", queue="a", evictions=1)
-    workload = heard({"m1": counted(Running=18)}, record=gone, clusters=(), paused=True)
-    assert workload.state is WorkloadState.PENDING
-    assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
-
-
-def test_adopted_job_is_charged_for_its_running_pods():
-    workload = heard({"m1": counted(Running=3)}, record=None)
-    assert workload.admission.adopted
-    assert workload.admission.charge == {"cpu": 3000, "pods": 3000}
+@pytest.mark.parametrize(
+    ("status", "given", "pods", "state"),
+    [
+        pytest.param(counted(Running=10**30), {}, 10**6, WorkloadState.ADMITTED, id="bounded"),
+        pytest.param(phases_of("removed", Running=2), {}, 3, WorkloadState.ADMITTED, id="unknown-task-as-the-largest"),
+        pytest.param(
+            phases_of("default0", Running=1),
+            {"template": UNNAMED_TASK},
+            1,
+            WorkloadState.ADMITTED,
+            id="task-named-in-the-cluster",
+        ),
+        pytest.param(
+            counted(Running=18),
+            {"record": EVICTED, "clusters": (), "paused": True},
+            18,
+            WorkloadState.PENDING,
+            id="evicted",
+        ),
+        pytest.param(counted(Running=3), {"record": None}, 3, WorkloadState.ADMITTED, id="adopted"),
+        pytest.param({}, {"spec": SUSPENDED}, 1, WorkloadState.ADMITTED, id="dispatching-suspended-and-no-report"),
+    ],
+)
+def test_reported_pods_are_charged(status, given, pods, state):
+    workload = heard({"m1": status}, **given)
+    assert (workload.state, workload.admission.charge) == (state, {"cpu": pods * 1000, "pods": pods * 1000})
 
 
 def test_failover_is_charged_on_both_clusters_until_task_ends():
@@ -141,41 +140,34 @@ def test_pending_workload_with_suspended_dispatching():
     assert workload.hold.reason is Reason.SUSPENDED
 
 
-def test_admitted_workload_with_suspended_dispatching_is_charged():
-    workload = heard(spec=SUSPENDED)
-    assert workload.state is WorkloadState.ADMITTED
-    assert workload.hold is None
-    assert workload.admission.charge == ONE
+DEPLOYMENT = raw({"metadata": {"name": "web", "namespace": "ml", "uid": "job-web"}, "spec": {"replicas": 4}})
 
 
-def heard_deployment(status, **spec):
-    store, ear = Store(DEPLOYMENTS), FakeEventHandler()
-    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **spec}
+def bound_deployment(clusters, *, cpu="500m", paused=False, status=None, **spec) -> tuple[str, bytes]:
     record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
-    clusters = spec.pop("clusters", [{"name": "m1", "replicas": 4}])
-    made = binding(
-        "web", kind="Deployment", api_version="apps/v1", paused=False, record=record, clusters=clusters, spec=spec
-    )
-    body = json.loads(made)
-    body["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
-    store.bindings.replace([store.bindings.decode(raw(body))])
-    sink = store.templates(ApiKind("apps/v1", "Deployment"))
-    meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
-    sink.replace([sink.decode(raw({"metadata": meta, "spec": {"replicas": 4}}))])
-    store.sync_to(ear, 0)
-    return ear.workloads["rb-web"]
+    spec = {"replicaRequirements": {"resourceRequest": {"cpu": cpu}}, **spec}
+    clusters = [{"name": name, "replicas": count} for name, count in clusters.items()]
+    kind = {"kind": "Deployment", "api_version": "apps/v1"}
+    body = json.loads(binding("web", paused=paused, record=record, clusters=clusters, spec=spec, **kind))
+    if status:
+        body["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
+    return "bindings", raw(body)
+
+
+def heard_deployment(*args, **more):
+    objects = ((ApiKind("apps/v1", "Deployment"), DEPLOYMENT), bound_deployment(*args, replicas=4, **more))
+    return received(Store(DEPLOYMENTS), *objects).workloads["rb-web"]
 
 
 def test_replicas_added_by_an_autoscaler_are_charged():
-    workload = heard_deployment({"replicas": 10, "readyReplicas": 10})
+    workload = heard_deployment({"m1": 4}, status={"replicas": 10, "readyReplicas": 10})
     assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
     assert not workload.has_resized
 
 
 def test_replicas_of_eviction_task_are_charged_on_their_cluster():
     task = {"fromCluster": "m1", "reason": "r", "producer": "p", "replicas": 3}
-    clusters = [{"name": "m2", "replicas": 4}]
-    workload = heard_deployment({"replicas": 3}, clusters=clusters, gracefulEvictionTasks=[task])
+    workload = heard_deployment({"m2": 4}, status={"replicas": 3}, gracefulEvictionTasks=[task])
     assert workload.admission.cluster_charges == (
         ClusterCharge("m2", {"cpu": 2000, "pods": 4000}),
         ClusterCharge("m1", {"cpu": 1500, "pods": 3000}),
@@ -183,40 +175,33 @@ def test_replicas_of_eviction_task_are_charged_on_their_cluster():
 
 
 def changing(*steps):
-    """Return the charge after each of *steps*: the pods' CPUs, whether dispatching is suspended."""
+    """Return the charge after each of *steps*: the replicas, their CPUs, whether dispatching is suspended."""
     store, charges = Store(DEPLOYMENTS), []
-    sink = store.templates(ApiKind("apps/v1", "Deployment"))
-    meta = {"name": "web", "namespace": "ml", "uid": "job-web"}
-    record = admission_record("rb-web", queue="a", charge={"cpu": "4", "pods": "4"}, clusters=("m1",))
-    sink.replace([sink.decode(raw({"metadata": meta, "spec": {}}))])
+    upsert(store, (ApiKind("apps/v1", "Deployment"), DEPLOYMENT))
     for replicas, cpu, is_suspended in steps:
-        spec = {
-            "replicas": replicas,
-            "replicaRequirements": {"resourceRequest": {"cpu": cpu}},
-            "suspension": {"dispatching": is_suspended},
-        }
-        clusters = [{"name": "m1", "replicas": replicas}]
-        made = binding(
-            "web", kind="Deployment", api_version="apps/v1", paused=None, record=record, clusters=clusters, spec=spec
-        )
-        store.bindings.upsert(store.bindings.decode(made))
-        ear = FakeEventHandler()
-        store.sync_to(ear, 0)
+        spec = {"replicas": replicas, "suspension": {"dispatching": is_suspended}}
+        ear = received(store, bound_deployment({"m1": replicas}, cpu=cpu, paused=None, **spec))
         charges.append(ear.workloads["rb-web"].admission.charge["cpu"] // 1000)
     return charges
 
 
-def test_dispatched_requests_are_charged_while_suspended():
-    """Increase the requests, suspend dispatching, decrease the requests."""
-    assert changing((4, 1, False), (4, 5, False), (4, 5, True), (4, 1, True), (4, 1, False)) == [4, 20, 20, 20, 4]
+@pytest.mark.parametrize(
+    ("steps", "charges"),
+    [
+        pytest.param(
+            [(4, 1, False), (4, 5, False), (4, 5, True), (4, 1, True), (4, 1, False)],
+            [4, 20, 20, 20, 4],
+            id="smaller-pods-while-suspended",
+        ),
+        pytest.param([(4, 1, True), (4, 3, True), (4, 2, True)], [4, 12, 12], id="resized-while-suspended"),
+    ],
+)
+def test_dispatched_requests_are_charged_while_suspended(steps, charges):
+    assert changing(*steps) == charges
 
 
 def test_fewer_replicas_are_ignored_while_dispatch_is_suspended():
     assert changing((4, 1, False), (10, 1, False), (10, 1, True), (1, 1, True)) == [4, 10, 10, 10]
-
-
-def test_resize_while_dispatching_is_suspended_is_charged():
-    assert changing((4, 1, True), (4, 3, True), (4, 2, True)) == [4, 12, 12]
 
 
 @given(

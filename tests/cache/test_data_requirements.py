@@ -9,7 +9,7 @@ from controller.cache.data_requirements import DataRequirement
 from controller.cache.objects import VOLCANO_JOB, CachedHyperJob, GroupKind, TemplateKey
 from controller.cache.store import Store
 from controller.engine.engine import Engine
-from controller.engine.plan import Admit, Evict, Wait
+from controller.engine.plan import Admit, Evict
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import ClusterName
 from tests.cli.manifests import ONE, binding, cluster, job, queue
@@ -48,34 +48,19 @@ def store_with(*, on: str = "", placement: Any = ONE) -> Store:
 
 def decisions(store: Store) -> list[Any]:
     engine = Engine()
+    store.mark_all_changed()
     store.sync_to(engine, 10_000)
     plan = engine.plan(10_000)
     return [*plan.decisions, *plan.waits]
 
 
-def test_job_waits_until_its_claim_is_bound():
+def test_job_waits_until_its_claim_is_bound_or_deleted():
     store = store_with()
     store.data_changed(JOB, DataRequirement("DataSourceClaim c: Amoro cannot be reached"))
     (wait,) = decisions(store)
-    assert isinstance(wait, Wait)
-    assert (wait.refusal.reason, wait.refusal.subject) == (
-        Reason.DATA_NOT_READY,
-        "DataSourceClaim c: Amoro cannot be reached",
-    )
+    subject = "DataSourceClaim c: Amoro cannot be reached"
+    assert (wait.refusal.reason, wait.refusal.subject) == (Reason.DATA_NOT_READY, subject)
     assert not wait.refusal.is_about_room
-
-
-def test_job_is_admitted_where_its_data_are():
-    store = store_with()
-    store.data_changed(JOB, DataRequirement(clusters=names("m3")))
-    (admit,) = decisions(store)
-    assert isinstance(admit, Admit)
-    assert [charge.cluster for charge in admit.admission.cluster_charges] == ["m3"]
-
-
-def test_deleted_claim_ends_the_requirement():
-    store = store_with()
-    store.data_changed(JOB, DataRequirement("c"))
     store.data_changed(JOB, None)
     assert isinstance(decisions(store)[0], Admit)
 

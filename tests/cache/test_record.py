@@ -43,14 +43,6 @@ def test_written_record_is_read_back(record):
     assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
 
 
-@given(RECORDS)
-def test_read_record_is_written_unchanged(record):
-    text = write_record("u", record)
-    again, _ = read_record({ADMISSION_ANNOTATION: text}, "u")
-    assert again is not None
-    assert write_record("u", again) == text
-
-
 def test_record_keys():
     assert set(json.loads(write_record("u", AdmissionRecord()))) == {
         "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster",
@@ -65,14 +57,12 @@ def test_times_are_rfc3339_in_utc():
     assert re.fullmatch(r"2026-01-02T03:04:05\.007Z", written["waitingSince"])
 
 
-def test_missing_annotation_has_no_record_and_no_error():
-    assert read_record({"other": "x"}, "u") == (None, "")
-
-
-def test_record_for_another_uid_is_rejected():
+def test_record_of_another_uid_or_version_is_read():
     record, error = read_record({ADMISSION_ANNOTATION: admission_record("old", charge={"cpu": "1"})}, "new")
     assert record is None
     assert "written for another binding" in error
+    assert read_record({ADMISSION_ANNOTATION: '{"uid":"u","later":{"version":2}}'}, "u") == (AdmissionRecord(), "")
+    assert read_record({"other": "x"}, "u") == (None, "")
 
 
 @pytest.mark.parametrize(
@@ -100,7 +90,3 @@ def test_unreadable_record_has_an_error(text):
     record, error = read_record({ADMISSION_ANNOTATION: text}, "u")
     assert record is None
     assert ADMISSION_ANNOTATION in error
-
-
-def test_unknown_record_fields_are_ignored():
-    assert read_record({ADMISSION_ANNOTATION: '{"uid":"u","later":{"version":2}}'}, "u") == (AdmissionRecord(), "")

@@ -5,7 +5,7 @@ import pytest
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from tests.cache.fake_event_handler import upsert
-from tests.cache.objects import CREATED_MS, admission_record, binding, cluster, job, queue
+from tests.cache.objects import CREATED, CREATED_MS, admission_record, binding, cluster, job, queue
 
 RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
@@ -20,11 +20,11 @@ def test_restart_restores_admitted_workloads():
     assert state.plan(0).decisions == ()
 
 
-def restarted(now: int, *, phases: dict[str, str], record: str | None = RECORD, asks: str = "4") -> Engine:
-    """Return the World of one who begins at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
+def restarted(now: int, *, phases: dict[str, str], since: str = CREATED, record: str | None = RECORD, asks: str = "4"):
+    """Return an engine that starts at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
     store, state = Store(), Engine()
     four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
-    before = binding("j1", paused=False, clusters=["m1"], phases=phases, record=record)
+    before = binding("j1", paused=False, clusters=["m1"], phases=phases, since=since, record=record)
     waiting = job("j2", requests={"cpu": asks})
     upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
     upsert(store, ("bindings", before), ("bindings", binding("j2")))
@@ -38,10 +38,14 @@ def test_usage_freed_before_restart_is_not_external_usage(record):
     assert [decision.workload.uid for decision in state.plan(CREATED_MS + 2_000).decisions] == ["rb-j2"]
 
 
-@pytest.mark.parametrize("since_then", [30_000, 3_600_000])
-def test_usage_freed_long_ago_is_external_usage(since_then):
-    state = restarted(CREATED_MS + since_then, phases={"m1": "Completed"})
-    assert state.plan(CREATED_MS + since_then).decisions == ()
+@pytest.mark.parametrize(
+    ("since", "now"),
+    [(CREATED, CREATED_MS + 30_000), (CREATED, CREATED_MS + 3_600_000), ("yesterday", CREATED_MS)],
+    ids=["after-the-settle-period", "long-ago", "unreadable-time"],
+)
+def test_usage_freed_long_ago_is_external_usage(since, now):
+    state = restarted(now, phases={"m1": "Completed"}, since=since)
+    assert state.plan(now).decisions == ()
     assert state.cluster_usage.cluster_state("m1").external_usage == {"cpu": 1000, "pods": 1000}
 
 
@@ -57,11 +61,3 @@ def test_finish_time_in_the_future_counts_as_now():
     state = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS - 5_000).decisions
     assert state.cluster_usage.cluster_state("m1").recently_freed.earliest == CREATED_MS - 5_000
-
-
-def test_unreadable_finish_time_is_ignored():
-    store, state = Store(), Engine()
-    ended = binding("j1", paused=False, clusters=["m1"], phases={"m1": "Completed"}, since="yesterday", record=RECORD)
-    upsert(store, ("clusters", cluster("m1", cpu="4", pods="9", used={"cpu": "1"})), ("bindings", ended))
-    store.sync_to(state, CREATED_MS)
-    assert state.cluster_usage.cluster_state("m1").external_usage == {"cpu": 1000}

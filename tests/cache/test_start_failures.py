@@ -40,32 +40,19 @@ def workload(state: WorkloadState) -> Workload:
         pytest.param((WorkloadPhase.FINISHED, False), id="is-over"),
     ],
 )
-def test_has_run_is_remembered_until_suspension(told):
-    starts = StartFailures()
-    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
+@pytest.mark.parametrize("ends_by", ["suspension", "move"])
+def test_has_run_is_remembered_until_suspension_or_move(told, ends_by):
+    starts, waiting = StartFailures(), facts((WorkloadPhase.WAITING, False))
+    assert not starts.has_run(waiting)
     starts.update(facts(told), workload(WorkloadState.ADMITTED))
-    assert starts.has_run(facts((WorkloadPhase.WAITING, False)))
-    starts.update(facts((WorkloadPhase.WAITING, False)), workload(WorkloadState.PENDING))
-    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
-
-
-def test_has_run_is_forgotten_after_a_move():
-    starts = StartFailures()
-    starts.update(facts((WorkloadPhase.RUNNING, True)), workload(WorkloadState.ADMITTED))
+    assert starts.has_run(waiting)
     moved = msgspec.structs.replace(facts((WorkloadPhase.RUNNING, True)), clusters=(Assignment(ClusterName("m2")),))
     assert not starts.has_run(moved)
-    starts.update(moved, workload(WorkloadState.ADMITTED))
-    assert not starts.has_run(facts((WorkloadPhase.WAITING, False)))
-
-
-def test_cluster_is_excluded_until_its_fingerprint_changes():
-    starts = StartFailures()
-    starts.cluster_changed(CLUSTER, M1)
-    marks = starts.fingerprints([M1, ClusterName("unknown")])
-    assert starts.excluded_clusters(UID, marks) == {M1}
-    assert starts.cluster_changed(replace(CLUSTER, used={"cpu": 4}), M1) == []
-    assert starts.cluster_changed(replace(CLUSTER, allocatable={"cpu": 6}), M1) == [UID]
-    assert starts.excluded_clusters(UID, marks) == frozenset()
+    if ends_by == "move":
+        starts.update(moved, workload(WorkloadState.ADMITTED))
+    else:
+        starts.update(waiting, workload(WorkloadState.PENDING))
+    assert not starts.has_run(waiting)
 
 
 def test_changed_cluster_is_not_excluded_until_retried():
@@ -90,13 +77,6 @@ def test_deleted_cluster_is_not_excluded():
     assert starts.excluded_clusters(UID, marks) == frozenset()
 
 
-def test_cluster_listed_after_the_records_counts_as_unchanged():
-    before, after = StartFailures(), StartFailures()
-    before.cluster_changed(CLUSTER, M1)
-    after.cluster_changed(replace(CLUSTER, used={"cpu": 3}), M1)
-    assert after.excluded_clusters(UID, before.fingerprints([M1])) == {M1}
-
-
 @pytest.mark.parametrize(
     ("changes", "is_other"),
     [
@@ -113,13 +93,10 @@ def test_fingerprint_changes_with_cluster_properties(changes, is_other):
     assert (cluster_fingerprint(replace(CLUSTER, **changes)) != cluster_fingerprint(CLUSTER)) == is_other
 
 
-def test_fingerprint_ignores_the_order_of_lists():
-    one = replace(CLUSTER, labels={"a": "1", "b": "2"}, allocatable={"cpu": 1, "memory": 2})
-    other = replace(CLUSTER, labels={"b": "2", "a": "1"}, allocatable={"memory": 2, "cpu": 1})
-    assert cluster_fingerprint(one) == cluster_fingerprint(other)
-
-
 def test_fingerprints_are_stable_between_releases():
+    two = replace(CLUSTER, labels={"a": "1", "b": "2"}, allocatable={"cpu": 1, "memory": 2})
+    other_order = replace(CLUSTER, labels={"b": "2", "a": "1"}, allocatable={"memory": 2, "cpu": 1})
+    assert cluster_fingerprint(two) == cluster_fingerprint(other_order)
     assert cluster_fingerprint(CLUSTER) == "d86fc845581c9980"
 
 
@@ -153,7 +130,4 @@ def test_startup_backoff_is_read_from_the_record():
 def test_record_without_valid_backoff(changes, now):
     record = AdmissionRecord(QueueName("a"), startup_failed_at=1000, back_off_until=5000)
     assert startup_backoff(msgspec.structs.replace(record, **changes), now, HOUR) is None
-
-
-def test_no_backoff_without_record():
-    assert startup_backoff(None, 0, HOUR) is None
+    assert startup_backoff(None, now, HOUR) is None

@@ -1,77 +1,19 @@
-"""Quantities in Queues, Clusters and Jobs, valid and invalid."""
+"""Quantities in Clusters and Jobs, valid and invalid."""
 
 import json
 
 import pytest
 
 from controller.cache.store import Store
-from controller.engine.state.hierarchy import ROOT, Queue, QueueState
 from controller.engine.state.resources import EMPTY
-from tests.cache.objects import cluster, job, queue
+from tests.cache.objects import cluster, job
 
 UNREADABLE = [
     pytest.param("eight", id="a-word"),
-    pytest.param("-1", id="negative"),
-    pytest.param("", id="empty"),
-    pytest.param("1e999999999", id="beyond-bounds"),
     pytest.param("9" * 5000, id="very-long"),
-    pytest.param("8 Gi", id="blank"),
     pytest.param([8], id="a-list"),
     pytest.param(True, id="a-truth"),
 ]
-
-
-def test_all_queue_fields_are_read():
-    found = Store().queues.decode(
-        queue(
-            "a",
-            parent="team",
-            weight=3,
-            priority=10,
-            capability={"cpu": 8, "memory": "16Gi"},
-            deserved={"nvidia.com/gpu": "2"},
-            guarantee={"resource": {"cpu": "500m"}},
-            reclaimable=False,
-            dequeueStrategy="fifo",
-        )
-    )
-    assert found.decode_error == ""
-    assert found.queue == Queue(
-        "a",
-        "team",
-        weight=3,
-        priority=10,
-        capability={"cpu": 8000, "memory": 16 * 2**30},
-        deserved={"nvidia.com/gpu": 2000},
-        guarantee={"cpu": 500},
-        reclaimable=False,
-        fifo=True,
-    )
-
-
-def test_empty_queue_has_the_defaults_of_volcano():
-    assert Store().queues.decode(queue("a")).queue == Queue("a", ROOT)
-
-
-@pytest.mark.parametrize(
-    ("state", "expected"),
-    [
-        pytest.param("", QueueState.OPEN, id="empty-is-open"),
-        pytest.param("Open", QueueState.OPEN, id="open"),
-        pytest.param("Closing", QueueState.CLOSING, id="closing"),
-        pytest.param("Ajar", QueueState.UNKNOWN, id="a-word-nobody-knows"),
-    ],
-)
-def test_queue_state(state, expected):
-    assert Store().queues.decode(queue("a", state=state)).queue.state is expected
-
-
-@pytest.mark.parametrize("amount", UNREADABLE)
-@pytest.mark.parametrize("place", ["capability", "deserved"])
-def test_queue_with_invalid_quantity_has_unknown_state(place, amount):
-    found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
-    assert found.queue.state is QueueState.UNKNOWN
-    assert place in found.decode_error
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
@@ -81,18 +23,13 @@ def test_cluster_with_invalid_quantity_has_no_summary(amount):
     assert "status.resourceSummary.allocatable" in found.decode_error
 
 
-def test_cluster_without_summary_has_no_decode_error():
-    document = json.loads(cluster("m1"))
-    del document["status"]["resourceSummary"]
-    found = Store().clusters.decode(json.dumps(document).encode())
-    assert found.cluster.allocatable is None
-    assert (found.cluster.used, found.decode_error) == (EMPTY, "")
-
-
 def test_allocated_and_allocating_resources_are_used():
     document = json.loads(cluster("m1"))
     document["status"]["resourceSummary"] |= {"allocated": {"cpu": "2"}, "allocating": {"cpu": "500m", "pods": "1"}}
     assert Store().clusters.decode(json.dumps(document).encode()).cluster.used == {"cpu": 2500, "pods": 1000}
+    del document["status"]["resourceSummary"]
+    found = Store().clusters.decode(json.dumps(document).encode())
+    assert (found.cluster.allocatable, found.cluster.used, found.decode_error) == (None, EMPTY, "")
 
 
 GRADES = [
@@ -166,9 +103,3 @@ def test_huge_number_of_replicas_is_counted_exactly():
     found = Store().jobs.decode(job("j1", replicas=10**30))
     assert found.requests is not None
     assert found.requests.total["cpu"] == 10**33
-
-
-def test_equal_templates_share_their_requests():
-    store = Store()
-    one, other = store.jobs.decode(job("j1")), store.jobs.decode(job("j2"))
-    assert one.requests is other.requests

@@ -5,11 +5,8 @@ import pytest
 from controller.cache.objects import BindingDetails, ClusterProgress, Suspension, TemplateKey, WorkloadPhase
 from controller.cache.store import Store
 from controller.engine.state.clusters import Affinity, ApiKind, Assignment, Placement, Spread
-from controller.engine.state.requests import gang_minimum
-from controller.engine.state.workloads import WorkloadState
-from tests.cache.fake_event_handler import FakeEventHandler
 from tests.cache.objects import raw
-from tests.files import DATA, EXAMPLES, read_object
+from tests.files import DATA, read_object
 
 BOTH = Affinity(names=("member1", "member2"))
 ONE_CLUSTER = (Spread("cluster", 1, 1),)
@@ -43,7 +40,7 @@ def test_binding_of_a_volcano_job(name, placement, clusters, suspension):
     assert binding.requests is None, "the components of a Volcano Job undercount, so they are not read"
 
 
-def test_running_binding_has_a_phase():
+def test_metadata_and_progress_of_a_running_binding_are_read():
     binding = cached_binding("binding-running")
     assert binding.progress == (ClusterProgress("member2", WorkloadPhase.RUNNING),)
     assert binding.template == TemplateKey("Job.batch.volcano.sh", "ml", "train")
@@ -60,25 +57,15 @@ def test_deployment_is_divided_by_available_replicas():
 def test_cluster_with_usage():
     found = Store().clusters.decode(read_raw("cluster-member1"))
     cluster = found.cluster
-    assert (cluster.name, cluster.provider, cluster.region, cluster.zones) == (
-        "member1",
-        "example",
-        "north",
-        ("north-a",),
-    )
+    fields = (cluster.name, cluster.provider, cluster.region, cluster.zones)
+    assert fields == ("member1", "example", "north", ("north-a",))
     assert cluster.labels == {"tier": "gpu"}
     assert JOB in cluster.enablements
     assert cluster.is_usable
     assert cluster.allocatable == {"cpu": 64_000, "memory": 256 * 2**30, "nvidia.com/gpu": 8_000, "pods": 220_000}
     assert cluster.used == {"cpu": 1_500, "pods": 3_000}
     assert found.decode_error == ""
-
-
-def test_cluster_without_pods_has_no_usage():
-    cluster = Store().clusters.decode(read_raw("cluster-member2")).cluster
-    assert cluster.used == {}
-    assert cluster.allocatable is not None
-    assert cluster.allocatable["cpu"] == 32_000
+    assert Store().clusters.decode(read_raw("cluster-member2")).cluster.used == {}
 
 
 def test_manifest_of_a_work_is_counted_with_its_limits():
@@ -88,33 +75,6 @@ def test_manifest_of_a_work_is_counted_with_its_limits():
     assert job.requests is not None
     assert job.requests.total == {"cpu": 13_000, "memory": 26 * 2**30, "nvidia.com/gpu": 3_000, "pods": 4_000}
     assert job.decode_error == ""
-
-
-@pytest.mark.parametrize(
-    ("name", "requests"),
-    [
-        pytest.param("torchrun-gang", {"nvidia.com/gpu": 3_000, "pods": 3_000}, id="gpus-under-limits-only"),
-        pytest.param("mpi-gang", {"pods": 3_000}, id="no-resources-at-all"),
-    ],
-)
-def test_gangs_of_the_examples_are_counted_completely(name, requests):
-    job = Store().jobs.decode(raw(read_object(EXAMPLES / f"{name}.yaml")))
-    assert job.requests is not None
-    assert job.requests.job is not None
-    assert job.requests.total == requests
-    assert gang_minimum(job.requests.job, lambda name: 0) == requests
-    assert job.queue == "default"
-
-
-def test_placed_bindings_are_adopted_and_suspended_ones_pending():
-    store, event_handler = Store(), FakeEventHandler()
-    for name in ("binding-running", "binding-suspended", "binding-of-deployment"):
-        store.bindings.upsert(cached_binding(name))
-    store.sync_to(event_handler, 0)
-    states = {
-        workload.name: (workload.state, bool(workload.admission)) for workload in event_handler.workloads.values()
-    }
-    assert states == {"train": (WorkloadState.ADMITTED, True), "evaluate": (WorkloadState.PENDING, False)}
 
 
 def test_captured_bindings_are_readable(captured_objects):

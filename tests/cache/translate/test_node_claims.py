@@ -41,26 +41,17 @@ def test_order_of_labels_does_not_matter():
 
 
 @pytest.mark.parametrize(
-    "pod",
+    ("pod", "claim"),
     [
-        pytest.param(PodSpec(), id="absent"),
-        pytest.param(PodSpec(node_selector={}, affinity={}, tolerations=[]), id="empty"),
-        pytest.param(PodSpec(affinity={"podAffinity": {}}), id="affinity-to-pods-only"),
+        pytest.param(PodSpec(), "", id="absent"),
+        pytest.param(PodSpec(node_selector={}, affinity={}, tolerations=[]), "", id="empty"),
+        pytest.param(PodSpec(affinity={"podAffinity": {}}), "", id="affinity-to-pods-only"),
+        pytest.param(PodSpec(node_selector=["a"]), None, id="selector-is-a-list"),
+        pytest.param(PodSpec(node_selector={"a": 1}), None, id="label-is-a-number"),
+        pytest.param(PodSpec(affinity="x"), None, id="affinity-is-a-text"),
+        pytest.param(PodSpec(tolerations={"key": "a"}), None, id="tolerations-are-a-mapping"),
+        pytest.param(PodSpec(tolerations=[{"key": "a"}] * 5000), None, id="very-long"),
     ],
 )
-def test_pod_without_node_constraints_has_an_empty_claim(pod):
-    assert node_claim(pod) == ""
-
-
-@pytest.mark.parametrize(
-    "pod",
-    [
-        pytest.param(PodSpec(node_selector=["a"]), id="selector-is-a-list"),
-        pytest.param(PodSpec(node_selector={"a": 1}), id="label-is-a-number"),
-        pytest.param(PodSpec(affinity="x"), id="affinity-is-a-text"),
-        pytest.param(PodSpec(tolerations={"key": "a"}), id="tolerations-are-a-mapping"),
-        pytest.param(PodSpec(tolerations=[{"key": "a"}] * 5000), id="very-long"),
-    ],
-)
-def test_unreadable_claim_is_unknown(pod):
-    assert node_claim(pod) is None
+def test_claim_is_empty_without_constraints_and_else_unknown(pod, claim):
+    assert node_claim(pod) == claim

@@ -1,47 +1,72 @@
 """Every field of a Queue and every task of a Job reaches the engine."""
 
-import msgspec
+import json
 
-from controller.api.jobs import decode_job
-from controller.api.queues import Queue
-from controller.cache.translate.queues import translate_queue
-from controller.cache.translate.templates import JobTranslator
-from controller.engine.state.hierarchy import QueueState
+import pytest
+
+from controller.cache.store import Store
+from controller.engine.state.hierarchy import ROOT, Queue, QueueState
 from tests.cache import objects
-
-SPEC = {
-    "parent": "research",
-    "weight": 3,
-    "priority": 7,
-    "capability": {"cpu": "4"},
-    "deserved": {"cpu": "3"},
-    "guarantee": {"resource": {"cpu": "2"}},
-    "reclaimable": False,
-}
+from tests.cache.objects import queue
+from tests.cache.translate.test_amounts import UNREADABLE
 
 
-def queue(**metadata: str) -> Queue:
-    manifest = {"metadata": {"name": "q", "uid": "u", "resourceVersion": "1", **metadata}, "spec": SPEC}
-    return msgspec.json.decode(msgspec.json.encode(manifest), type=Queue)
+def test_all_queue_fields_are_read():
+    found = Store().queues.decode(
+        queue(
+            "a",
+            parent="team",
+            weight=3,
+            priority=10,
+            capability={"cpu": 8, "memory": "16Gi"},
+            deserved={"nvidia.com/gpu": "2"},
+            guarantee={"resource": {"cpu": "500m"}},
+            reclaimable=False,
+            dequeueStrategy="fifo",
+        )
+    )
+    assert found.decode_error == ""
+    assert found.queue == Queue(
+        "a",
+        "team",
+        weight=3,
+        priority=10,
+        capability={"cpu": 8000, "memory": 16 * 2**30},
+        deserved={"nvidia.com/gpu": 2000},
+        guarantee={"cpu": 500},
+        reclaimable=False,
+        fifo=True,
+    )
+    assert Store().queues.decode(queue("a")).queue == Queue("a", ROOT)
 
 
-def test_all_fields_of_a_queue_are_translated():
-    value = translate_queue(queue()).queue
-    assert (value.parent, value.weight, value.priority, value.reclaimable) == ("research", 3, 7, False)
-    assert [amounts["cpu"] for amounts in (value.capability, value.deserved, value.guarantee)] == [4000, 3000, 2000]
-    assert value.state is QueueState.OPEN
+@pytest.mark.parametrize(
+    ("state", "metadata", "expected"),
+    [
+        pytest.param("", {}, QueueState.OPEN, id="empty-is-open"),
+        pytest.param("Open", {}, QueueState.OPEN, id="open"),
+        pytest.param("Open", {"deletionTimestamp": objects.CREATED}, QueueState.CLOSING, id="being-deleted"),
+        pytest.param("Closing", {}, QueueState.CLOSING, id="closing"),
+        pytest.param("Ajar", {}, QueueState.UNKNOWN, id="a-word-nobody-knows"),
+    ],
+)
+def test_queue_state(state, metadata, expected):
+    manifest = json.loads(queue("a", state=state))
+    manifest["metadata"] |= metadata
+    assert Store().queues.decode(objects.raw(manifest)).queue.state is expected
 
 
-def test_queue_that_is_being_deleted_is_closing():
-    assert translate_queue(queue(deletionTimestamp=objects.CREATED)).queue.state is QueueState.CLOSING
+@pytest.mark.parametrize("amount", UNREADABLE)
+@pytest.mark.parametrize("place", ["capability", "deserved"])
+def test_queue_with_invalid_quantity_has_unknown_state(place, amount):
+    found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
+    assert found.queue.state is QueueState.UNKNOWN
+    assert place in found.decode_error
 
 
 def test_all_tasks_of_a_job_are_counted():
-    manifest = msgspec.json.decode(objects.job())
+    manifest = json.loads(objects.job())
     (task,) = manifest["spec"]["tasks"]
-    once = JobTranslator().translate(decode_job(msgspec.json.encode(manifest)))
     manifest["spec"]["tasks"] = [{**task, "name": name} for name in "ab"]
-    twice = JobTranslator().translate(decode_job(msgspec.json.encode(manifest)))
-    assert once.requests is not None
-    assert twice.requests is not None
-    assert twice.requests.total["cpu"] == 2 * once.requests.total["cpu"]
+    requests = Store().jobs.decode(objects.raw(manifest)).requests
+    assert requests.total["cpu"] == 2000
