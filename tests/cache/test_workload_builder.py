@@ -12,6 +12,7 @@ from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.objects import BindingCondition as Condition
 from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
+from controller.cache.translate.bindings import MAX_TERMS
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
@@ -210,6 +211,13 @@ def test_workload_that_cannot_be_placed_is_not_charged(found, reason):
             "",
             {*UNREADABLE, Condition.PLACED_ON_ALL_CLUSTERS},
             id="placement",
+        ),
+        pytest.param(
+            {"placement": {"clusterAffinities": [{"affinityName": f"a{number}"} for number in range(MAX_TERMS + 1)]}},
+            (job("j1"),),
+            f"use at most {MAX_TERMS}",
+            {*UNREADABLE, Condition.PLACED_ON_ALL_CLUSTERS},
+            id="too-large-placement",
         ),
         pytest.param({"suspension": {"scheduling": "yes"}}, (job("j1"),), "", UNREADABLE, id="suspension"),
         pytest.param({"suspension": 7, "clusters": "m1"}, (job("j1"),), "", UNREADABLE, id="two-fields"),
