@@ -119,17 +119,7 @@ async def acting(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[Stage]
             stage.actuator.stop()
 
 
-async def test_response_confirms_decision_at_stored_version(server, tmp_path):
-    server.says("PATCH", path("u1"), answering(200, stored(version=9, paused=False)))
-    async with acting(server, tmp_path) as stage:
-        stage.admit()
-        await stage.books.heard_of()
-    assert stage.books.settled == [("u1", 9)]
-    assert stage.books.bindings.told == [("u1", 9)]
-    assert len(server.seen("PATCH")) == 1
-
-
-@pytest.mark.parametrize(("observed", "decoded"), [(9, 0), (8, 1), (5, 1)])
+@pytest.mark.parametrize(("observed", "decoded"), [(9, 0), (8, 1)])
 async def test_response_is_decoded_unless_its_event_was(server, tmp_path, observed, decoded):
     answer = {**stored(version=9, paused=False), "metadata": {"resourceVersion": "9"}}
     server.says("PATCH", path("u1"), answering(200, answer))
@@ -143,21 +133,7 @@ async def test_response_is_decoded_unless_its_event_was(server, tmp_path, observ
     assert stage.books.settled == [("u1", 9)]
 
 
-async def test_conflict_updates_cache_and_backs_off(server, tmp_path):
-    server.says("PATCH", path("u1"), refusing(422))
-    server.says("GET", path("u1"), answering(200, stored(version=6)))
-    before = time.time_ns() // 1_000_000
-    async with acting(server, tmp_path) as stage:
-        stage.admit(resource_version=5)
-        await stage.books.heard_of()
-    [(uid, refusal)] = stage.books.withdrawn
-    assert (uid, refusal.reason) == ("u1", Reason.STARTUP_BACKOFF)
-    assert refusal.until - before >= 1000
-    assert stage.books.bindings.told == [("u1", 6)]
-    assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (1, 1)
-
-
-async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path, caplog):
+async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(422, "denied by a policy"))
     server.says("GET", path("u1"), answering(200, stored(version=5)))
     delays = []
@@ -166,39 +142,12 @@ async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path, caplo
             before = time.time_ns() // 1_000_000
             stage.admit(resource_version=5)
             await stage.books.heard_of(times)
-            delays.append(stage.books.withdrawn[-1][1].until - before)
+            refusal = stage.books.withdrawn[-1][1]
+            assert refusal.reason is Reason.STARTUP_BACKOFF
+            delays.append(refusal.until - before)
+    assert delays[0] >= 1000
     assert all(later > earlier for earlier, later in zip(delays[::2], delays[2::2], strict=False))
     assert delays[-1] > 10_000
-
-
-async def test_rejected_patch_with_effect_in_place_is_confirmed(server, tmp_path):
-    server.says("PATCH", path("u1"), refusing(422))
-    server.says("GET", path("u1"), answering(200, stored(version=8, paused=False)))
-    async with acting(server, tmp_path) as stage:
-        stage.admit()
-        await stage.books.heard_of()
-    assert stage.books.settled == [("u1", 8)]
-
-
-@pytest.mark.parametrize("status", [403, 404, 401, 400])
-async def test_permanent_error_rolls_back_decision(server, tmp_path, status):
-    server.says("PATCH", path("u1"), refusing(status))
-    async with acting(server, tmp_path) as stage:
-        stage.admit()
-        await stage.books.heard_of()
-    assert len(stage.books.withdrawn) == 1
-    assert len(server.seen("PATCH")) == 1
-
-
-async def test_throttled_patch_is_retried_and_stays_charged(server, tmp_path):
-    server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(paused=False)))
-    async with acting(server, tmp_path) as stage:
-        began = time.monotonic()
-        stage.admit()
-        await stage.books.heard_of()
-        assert time.monotonic() - began >= 0.2
-    assert stage.books.settled == [("u1", 5)]
-    assert not stage.books.withdrawn
 
 
 async def silent(_):
@@ -210,25 +159,40 @@ async def cut(request):
     await asyncio.sleep(10)
 
 
+PAUSED, RESUMED = answering(200, stored(version=6)), answering(200, stored(version=7, paused=False))
+RECREATED = answering(200, stored("u2", version=9, paused=False))
+IS_READ = [refusing(503), RESUMED]
+
+
 @pytest.mark.parametrize(
-    "unanswered",
+    ("patch_answers", "get_answers", "confirmed", "cached"),
     [
-        pytest.param(silent, id="timeout"),
-        pytest.param(cut, id="cut"),
-        pytest.param(refusing(500), id="internal-error"),
-        pytest.param(refusing(504), id="gateway-timeout"),
-        pytest.param(answering(200, "<html>"), id="not-a-binding"),
+        pytest.param([RESUMED], [], True, ("u1", 7), id="written"),
+        pytest.param([refusing(429, retry_after=0.2), RESUMED], [], True, ("u1", 7), id="throttled-and-sent-again"),
+        pytest.param([refusing(422)], [PAUSED], False, ("u1", 6), id="conflict"),
+        pytest.param([refusing(422)], [RESUMED], True, ("u1", 7), id="rejected-with-its-effect-in-place"),
+        *(pytest.param([refusing(status)], [], False, None, id=str(status)) for status in (400, 401, 403, 404)),
+        pytest.param([silent], IS_READ, True, ("u1", 7), id="timeout"),
+        pytest.param([cut], IS_READ, True, ("u1", 7), id="cut"),
+        pytest.param([refusing(500)], IS_READ, True, ("u1", 7), id="internal-error"),
+        pytest.param([refusing(504)], IS_READ, True, ("u1", 7), id="gateway-timeout"),
+        pytest.param([answering(200, "<html>")], IS_READ, True, ("u1", 7), id="not-a-binding"),
+        pytest.param([refusing(500)], [refusing(404)], False, None, id="deleted-meanwhile"),
+        pytest.param([refusing(500)], [RECREATED], False, ("u2", 9), id="recreated-meanwhile"),
     ],
 )
-async def test_unknown_outcome_is_read_not_sent_again(server, tmp_path, unanswered):
-    server.says("PATCH", path("u1"), unanswered)
-    server.says("GET", path("u1"), refusing(503), answering(200, stored(version=7, paused=False)))
+async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answers, get_answers, confirmed, cached):
+    server.says("PATCH", path("u1"), *patch_answers)
+    server.says("GET", path("u1"), *get_answers)
     async with acting(server, tmp_path) as stage:
+        began = time.monotonic()
         stage.admit()
         await stage.books.heard_of()
-    assert stage.books.settled == [("u1", 7)]
-    assert not stage.books.withdrawn
-    assert len(server.seen("PATCH")) == 1
+        assert time.monotonic() - began >= 0.2 * (len(patch_answers) - 1)
+    assert stage.books.settled == ([cached] if confirmed else [])
+    assert [uid for uid, _ in stage.books.withdrawn] == ([] if confirmed else ["u1"])
+    assert set(stage.books.bindings.told) == ({cached} if cached else set())
+    assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (len(patch_answers), len(get_answers))
 
 
 async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_path):
@@ -243,26 +207,14 @@ async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_pat
     assert len(server.seen("GET")) > 1
 
 
-async def test_binding_deleted_after_unknown_outcome_rolls_back(server, tmp_path):
-    server.says("PATCH", path("u1"), refusing(500))
-    server.says("GET", path("u1"), refusing(404))
-    async with acting(server, tmp_path) as stage:
-        stage.admit()
-        await stage.books.heard_of()
-    assert [uid for uid, _ in stage.books.withdrawn] == ["u1"]
-
-
-async def test_recreated_binding_does_not_confirm_write(server, tmp_path):
-    server.says("PATCH", path("u1"), refusing(500))
-    server.says("GET", path("u1"), answering(200, stored("u2", version=9, paused=False)))
-    async with acting(server, tmp_path) as stage:
-        stage.admit()
-        await stage.books.heard_of()
-    assert [uid for uid, _ in stage.books.withdrawn] == ["u1"]
-    assert stage.books.bindings.told == [("u2", 9)]
-
-
-async def test_requests_in_flight_stay_within_limit(server, tmp_path):
+@pytest.mark.parametrize(
+    ("uids", "most_at_once"),
+    [
+        pytest.param([f"u{number}" for number in range(10)], 3, id="in-flight-limit"),
+        pytest.param(["u1"] * 3, 1, id="one-at-a-time-for-one-binding"),
+    ],
+)
+async def test_requests_in_flight_stay_within_limit(server, tmp_path, uids, most_at_once):
     now, most = 0, 0
 
     async def counted(request):
@@ -275,22 +227,12 @@ async def test_requests_in_flight_stay_within_limit(server, tmp_path):
 
     async with acting(server, tmp_path) as stage:
         stage.actuator.limit(RateLimits(in_flight=3))
-        for number in range(10):
-            server.says("PATCH", path(f"u{number}"), counted)
-            stage.admit(f"u{number}")
-        await stage.books.heard_of(10)
-    assert most == 3
-
-
-async def test_write_rate_stays_within_limit(server, tmp_path):
-    async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(RateLimits(per_second=100))
-        began = time.monotonic()
-        for number in range(31):
-            server.says("PATCH", path(f"u{number}"), answering(200, stored(f"u{number}", paused=False)))
-            stage.admit(f"u{number}")
-        await stage.books.heard_of(31)
-        assert time.monotonic() - began >= 0.19
+        for uid in uids:
+            server.says("PATCH", path(uid), counted)
+            stage.admit(uid)
+        await stage.books.heard_of(len(uids))
+    assert most == most_at_once
+    assert len(server.seen("PATCH")) == len(uids)
 
 
 @pytest.mark.parametrize(("burst", "expected"), [(1, [1, 1, 1]), (8, [8, 4, 8])])
@@ -322,25 +264,6 @@ async def test_decisions_are_about_a_second_ahead_of_a_limited_rate(server, tmp_
     async with acting(server, tmp_path) as stage:
         stage.actuator.limit(RateLimits(per_second=per_second))
         assert stage.actuator.max_backlog == expected
-
-
-async def test_writes_to_one_binding_are_serialized(server, tmp_path):
-    under_way = 0
-
-    async def alone(request):
-        nonlocal under_way
-        under_way += 1
-        assert under_way == 1
-        await asyncio.sleep(0.02)
-        under_way -= 1
-        return await answering(200, stored(paused=False))(request)
-
-    server.says("PATCH", path("u1"), alone)
-    async with acting(server, tmp_path) as stage:
-        for _ in range(3):
-            stage.admit()
-        await stage.books.heard_of(3)
-    assert len(server.seen("PATCH")) == 3
 
 
 async def test_standby_writes_nothing_and_rolls_back(server, tmp_path):

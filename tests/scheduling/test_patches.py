@@ -16,6 +16,10 @@ RECORD = '{"uid":"u1"}'
 SAME = {"op": "test", "path": "/metadata/uid", "value": "u1"}
 PAUSED = {"op": "test", "path": "/spec/suspension/scheduling", "value": True}
 RESUME = {"op": "replace", "path": "/spec/suspension/scheduling", "value": False}
+ADMITTED_TO_NONE = [SAME, PAUSED, RESUME]
+SUSPEND = {"op": "add", "path": "/spec/suspension/scheduling", "value": True}
+CLEAR = {"op": "remove", "path": "/spec/clusters"}
+TASKS = "/spec/gracefulEvictionTasks"
 TASK = {
     "fromCluster": "member1",
     "reason": "Reclaimed",
@@ -40,15 +44,13 @@ class Seen:
     [
         pytest.param(
             patches.admit(Seen(), [("member1", None)], RECORD),
-            [SAME, PAUSED, RESUME, {"op": "add", "path": "/spec/clusters", "value": [{"name": "member1"}]}, ANNOTATE],
+            [*ADMITTED_TO_NONE, {"op": "add", "path": "/spec/clusters", "value": [{"name": "member1"}]}, ANNOTATE],
             id="admit",
         ),
         pytest.param(
             patches.admit(Seen(), [("a", 2), ("b", 1)], RECORD),
             [
-                SAME,
-                PAUSED,
-                RESUME,
+                *ADMITTED_TO_NONE,
                 {
                     "op": "add",
                     "path": "/spec/clusters",
@@ -59,29 +61,18 @@ class Seen:
             id="admit-divided",
         ),
         pytest.param(
-            patches.admit(Seen(), [], RECORD), [SAME, PAUSED, RESUME, ANNOTATE], id="admit-where-karmada-chooses"
+            patches.admit(Seen(), [], RECORD), [*ADMITTED_TO_NONE, ANNOTATE], id="admit-where-karmada-chooses"
         ),
         pytest.param(
             patches.admit(Seen(has_annotations=False), [], RECORD),
             [
-                SAME,
-                PAUSED,
-                RESUME,
+                *ADMITTED_TO_NONE,
                 {"op": "test", "path": "/metadata/annotations", "value": None},
                 {"op": "add", "path": "/metadata/annotations", "value": {"volcano-global.io/admission": RECORD}},
             ],
             id="admit-without-annotations",
         ),
-        pytest.param(
-            patches.evict(Seen(has_clusters=True), RECORD),
-            [
-                SAME,
-                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
-                {"op": "remove", "path": "/spec/clusters"},
-                ANNOTATE,
-            ],
-            id="evict",
-        ),
+        pytest.param(patches.evict(Seen(has_clusters=True), RECORD), [SAME, SUSPEND, CLEAR, ANNOTATE], id="evict"),
         pytest.param(
             patches.evict(Seen(has_suspension=False), RECORD),
             [
@@ -97,10 +88,10 @@ class Seen:
             patches.evict(Seen(has_clusters=True), RECORD, tasks=[patches.EvictionTask("member1", "Reclaimed", 30)]),
             [
                 SAME,
-                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
-                {"op": "remove", "path": "/spec/clusters"},
-                {"op": "test", "path": "/spec/gracefulEvictionTasks", "value": None},
-                {"op": "add", "path": "/spec/gracefulEvictionTasks", "value": [TASK]},
+                SUSPEND,
+                CLEAR,
+                {"op": "test", "path": TASKS, "value": None},
+                {"op": "add", "path": TASKS, "value": [TASK]},
                 ANNOTATE,
             ],
             id="evict-after-a-while",
@@ -111,21 +102,11 @@ class Seen:
                 RECORD,
                 tasks=[patches.EvictionTask("member1", "Reclaimed", 30)],
             ),
-            [
-                SAME,
-                {"op": "add", "path": "/spec/suspension/scheduling", "value": True},
-                {"op": "remove", "path": "/spec/clusters"},
-                {"op": "add", "path": "/spec/gracefulEvictionTasks/-", "value": TASK},
-                ANNOTATE,
-            ],
+            [SAME, SUSPEND, CLEAR, {"op": "add", "path": f"{TASKS}/-", "value": TASK}, ANNOTATE],
             id="evict-after-a-while-beside-other-tasks",
         ),
         pytest.param(patches.resume(Seen()), [SAME, PAUSED, RESUME], id="resume"),
-        pytest.param(
-            patches.clear_clusters(Seen(has_clusters=True)),
-            [SAME, PAUSED, {"op": "remove", "path": "/spec/clusters"}],
-            id="clear",
-        ),
+        pytest.param(patches.clear_clusters(Seen(has_clusters=True)), [SAME, PAUSED, CLEAR], id="clear"),
         pytest.param(patches.update_pending_record(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],
 )
@@ -207,22 +188,3 @@ async def test_patch_fails_on_recreated_binding(api, namespace):
     await stored(api, namespace)
     with pytest.raises(Invalid):
         await api.patch(item, patches.admit(seen(born), [("member1", None)], RECORD))
-
-
-async def test_clear_removes_only_clusters(api, namespace):
-    item = f"{BINDINGS.format(namespace)}/b"
-    leaked = await stored(api, namespace, clusters=[{"name": "member1"}])
-    cleared = json.loads(await api.patch(item, patches.clear_clusters(seen(leaked))))
-    assert "clusters" not in cleared["spec"]
-    with pytest.raises(Invalid):
-        await api.patch(item, patches.clear_clusters(seen(leaked)))
-    resumed = json.loads(await api.patch(item, patches.resume(seen(cleared))))
-    assert resumed["spec"] == cleared["spec"] | {"suspension": {"scheduling": False, "dispatching": True}}
-
-
-async def test_eviction_fails_as_a_whole_if_clusters_appeared(api, namespace):
-    item = f"{BINDINGS.format(namespace)}/b"
-    born = await stored(api, namespace, suspension={"scheduling": False})
-    await api.patch(item, b'{"spec": {"clusters": [{"name": "member1"}]}}', kind="merge")
-    with pytest.raises(Invalid):
-        await api.patch(item, patches.evict(seen(born), RECORD))

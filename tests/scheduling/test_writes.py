@@ -1,8 +1,10 @@
 """The writes of decisions, repairs and records."""
 
 import json
+from typing import Any
 
 import pytest
+from msgspec import structs
 
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.objects import (
@@ -29,30 +31,26 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadUid,
 )
-from controller.scheduling.writes import confirmation_write, decision_write, nomination_write, repair_write
+from controller.scheduling.writes import Write, confirmation_write, decision_write, nomination_write, repair_write
 from tests.workloads import changed
 
 M1 = ClusterName("m1")
 CHARGE = {"cpu": 2000, "memory": 2**30, "pods": 1000}
 
 
-def facts(*, paused: bool = True, uid: str = "u1", **more) -> CachedBinding:
+def facts(*, paused: bool = True, uid: str = "u1", namespace: str = "ml", **more) -> CachedBinding:
     return CachedBinding(
-        **{
-            "uid": WorkloadUid(uid),
-            "resource_version": 7,
-            "namespace": "ml",
-            "name": "j-job",
-            "generation": 1,
-            "created_at": 0,
-            "api": ApiKind("batch.volcano.sh/v1alpha1", "Job"),
-            "template": TemplateKey(VOLCANO_JOB, "ml", "j"),
-            "template_uid": "t1",
-            "placement": Placement(),
-            "suspension": Suspension(scheduling=paused),
-            "details": BindingDetails(has_annotations=True),
-        }
-        | more
+        uid=WorkloadUid(uid),
+        resource_version=7,
+        namespace=namespace,
+        name="j-job",
+        generation=1,
+        created_at=0,
+        api=ApiKind("batch.volcano.sh/v1alpha1", "Job"),
+        template=TemplateKey(VOLCANO_JOB, "ml", "j"),
+        template_uid="t1",
+        placement=Placement(),
+        **{"suspension": Suspension(scheduling=paused), "details": BindingDetails(has_annotations=True), **more},
     )
 
 
@@ -60,211 +58,174 @@ WORKLOAD = Workload(WorkloadUid("u1"), "ml", "j", "Job", QueueName("a"), Schedul
 ADMIT = Admit(WORKLOAD, (Assignment(M1),), Admission(CHARGE, (ClusterCharge(M1, CHARGE),), admitted_at=61_000))
 
 
-def values(patch: bytes) -> dict[str, object]:
-    return {operation["path"]: operation.get("value") for operation in json.loads(patch)}
+RECORD = AdmissionRecord(
+    QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_000, waiting_since=1_000, evictions=2, attempts=1
+)
+ON_M1 = (Assignment(M1),)
+RUNS = (ClusterProgress(M1, WorkloadPhase.RUNNING),)
+RECLAIM = Evict(WORKLOAD, EvictionReason.RECLAIMED)
 
 
-def values_of_annotation(patch: bytes) -> dict[str, str]:
-    return {ADMISSION_ANNOTATION: str(values(patch)["/metadata/annotations/volcano-global.io~1admission"])}
+def values(made: Write) -> dict[str, object]:
+    return {operation["path"]: operation.get("value") for operation in json.loads(made.patch)}
+
+
+def fields(made: Write) -> dict[str, Any]:
+    """Return the written record as JSON."""
+    return json.loads(values(made)["/metadata/annotations/volcano-global.io~1admission"])
+
+
+def record_of(made: Write) -> AdmissionRecord:
+    """Return the written record as it is read back."""
+    record, error = read_record({ADMISSION_ANNOTATION: json.dumps(fields(made))}, "u1")
+    assert error == ""
+    return record
 
 
 def test_admission_record_continues_counters():
-    made = decision_write(ADMIT, facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1)))
-    assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
-    assert (made.effect, made.resource_version, made.workload, made.clusters, made.wait_seconds) == (
-        "admit",
-        7,
-        "Job ml/j",
-        ("m1",),
-        60,
+    before = AdmissionRecord(
+        QueueName("a"),
+        evictions=2,
+        attempts=1,
+        startup_failed_at=1000,
+        back_off_until=2000,
+        excluded_clusters={M1: "old"},
     )
-    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
-    assert record["charge"] == {"cpu": "2", "memory": "1Gi", "pods": "1"}
-    assert (record["uid"], record["queue"], record["clusters"]) == ("u1", "a", ["m1"])
-    assert (record["admittedAt"], record["waitingSince"]) == ("1970-01-01T00:01:01Z", "1970-01-01T00:00:01Z")
-    assert (record["evictions"], record["attempts"]) == (2, 1)
+    made = decision_write(ADMIT, facts(record=before), excluded_clusters={M1: "mark"})
+    assert made.path == "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings/j-job"
+    assert (made.effect, made.resource_version, made.workload) == ("admit", 7, "Job ml/j")
+    assert (made.clusters, made.wait_seconds) == (("m1",), 60)
+    written, record = fields(made), record_of(made)
+    assert written["charge"] == {"cpu": "2", "memory": "1Gi", "pods": "1"}
+    assert (written["uid"], written["queue"], written["clusters"]) == ("u1", "a", ["m1"])
+    assert (written["admittedAt"], written["waitingSince"]) == ("1970-01-01T00:01:01Z", "1970-01-01T00:00:01Z")
+    assert (record.evictions, record.attempts, record.excluded_clusters) == (2, 1, {M1: "mark"})
+    assert (record.startup_failed_at, record.back_off_until) == (None, None)
+    cluster_scoped = decision_write(ADMIT, facts(namespace=""))
+    assert cluster_scoped.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
 
 
 def test_eviction_keeps_creation_time_and_clears_charge():
-    before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2)
-    decided = Evict(WORKLOAD, EvictionReason.RECLAIMED)
-    runs = (ClusterProgress(M1, WorkloadPhase.RUNNING),)
-    made = decision_write(decided, facts(paused=False, record=before, clusters=(Assignment(M1),), progress=runs))
-    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
-    assert (record["charge"], record["clusters"], record["evictions"]) == ({}, [], 3)
-    assert record["waitingSince"] == "1970-01-01T00:00:01Z"
+    made = decision_write(RECLAIM, facts(paused=False, record=RECORD, clusters=ON_M1, progress=RUNS))
+    record = record_of(made)
+    assert (record.charge, record.clusters, record.evictions, record.waiting_since) == ({}, (), 3, 1_000)
     assert (made.effect, made.reason) == ("evict", "Reclaimed")
+    not_placed_yet = decision_write(RECLAIM, facts(record=RECORD, clusters=ON_M1))
+    assert (record_of(not_placed_yet).charge, record_of(not_placed_yet).clusters) == ({}, ("m1",))
 
 
 def test_eviction_creates_tasks_with_grace_period():
     decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
-    targets, runs = (Assignment(M1), Assignment(ClusterName("m2"))), (ClusterProgress(M1, WorkloadPhase.RUNNING),)
-    made = decision_write(decided, facts(paused=False, clusters=targets, progress=runs))
-    [task] = values(made.patch)["/spec/gracefulEvictionTasks"]
+    targets = (*ON_M1, Assignment(ClusterName("m2")))
+    [task] = values(decision_write(decided, facts(paused=False, clusters=targets, progress=RUNS)))[
+        "/spec/gracefulEvictionTasks"
+    ]
     assert (task["fromCluster"], task["reason"], task["gracePeriodSeconds"]) == ("m1", "Preempted", 30)
 
 
-def test_eviction_before_placement_records_clusters():
-    before = AdmissionRecord(QueueName("a"), charge=CHARGE, clusters=(M1,))
-    made = decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts(record=before, clusters=(Assignment(M1),)))
-    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
-    assert (record["charge"], record["clusters"]) == ({}, ["m1"])
+@pytest.mark.parametrize(
+    ("reason", "back_off", "has_run", "expected", "message"),
+    [
+        pytest.param(
+            EvictionReason.STARTUP_TIMEOUT,
+            StartupBackoff(since=61_000, until=121_000, excluded_clusters=(M1,)),
+            False,
+            (2, 2, 61_000, 121_000),
+            "it did not start on m1 in time",
+            id="failed-start",
+        ),
+        pytest.param(
+            EvictionReason.STARTUP_TIMEOUT,
+            StartupBackoff(since=61_000, until=121_000, caused_failure=False),
+            True,
+            (3, 0, None, 121_000),
+            "a part that its HyperJob needs did not start in time",
+            id="running-part-of-a-gang",
+        ),
+        pytest.param(
+            EvictionReason.CLUSTER_CHANGED,
+            StartupBackoff(120_000, 120_000, moved_to=(M1,)),
+            False,
+            (2, 2, 120_000, 120_000),
+            "it was moved to m1, where it does not fit",
+            id="moved",
+        ),
+    ],
+)
+def test_eviction_after_failed_start_records_backoff(reason, back_off, has_run, expected, message):
+    decided = Evict(changed(WORKLOAD, has_run=has_run), reason, back_off=back_off)
+    found = facts(paused=False, record=RECORD, clusters=ON_M1)
+    made = decision_write(decided, found, excluded_clusters=dict.fromkeys(back_off.excluded_clusters, "mark"))
+    record = record_of(made)
+    assert (record.evictions, record.attempts, record.startup_failed_at, record.back_off_until) == expected
+    assert record.excluded_clusters == dict.fromkeys(back_off.excluded_clusters, "mark")
+    assert record.clusters == (() if back_off.moved_to else (M1,)), "it is not placed again where it was moved to"
+    assert made.message == message
 
 
-def test_failed_start_records_backoff_and_cluster():
-    back_off = StartupBackoff(since=61_000, until=121_000, excluded_clusters=(M1,))
-    decided = Evict(WORKLOAD, EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
-    before = AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1)
-    made = decision_write(decided, facts(record=before, clusters=(Assignment(M1),)), excluded_clusters={M1: "mark"})
-    record, _ = read_record(values_of_annotation(made.patch), "u1")
-    assert record is not None
-    assert (record.evictions, record.attempts) == (2, 2)
-    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (
-        61_000,
-        121_000,
-        {M1: "mark"},
-    )
-    assert made.message == "it did not start on m1 in time"
-
-
-def test_gang_eviction_resets_failed_starts():
-    back_off = StartupBackoff(since=61_000, until=121_000, caused_failure=False)
-    decided = Evict(changed(WORKLOAD, has_run=True), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
-    made = decision_write(
-        decided, facts(record=AdmissionRecord(QueueName("a"), charge=CHARGE, evictions=2, attempts=1))
-    )
-    record, _ = read_record(values_of_annotation(made.patch), "u1")
-    assert record is not None
-    assert (record.evictions, record.attempts) == (3, 0)
-    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, 121_000, {})
-
-
-def test_admission_ends_backoff_and_keeps_exclusions():
-    before = AdmissionRecord(
-        QueueName("a"), attempts=1, startup_failed_at=1000, back_off_until=2000, excluded_clusters={M1: "old"}
-    )
-    made = decision_write(ADMIT, facts(record=before), excluded_clusters={M1: "mark"})
-    record, _ = read_record(values_of_annotation(made.patch), "u1")
-    assert record is not None
-    assert (record.attempts, record.startup_failed_at, record.back_off_until) == (1, None, None)
-    assert record.excluded_clusters == {M1: "mark"}
-
-
-def test_pending_record_update_keeps_exclusions():
-    before = AdmissionRecord(QueueName("a"), attempts=1, excluded_clusters={M1: "mark"})
-    made = nomination_write(RecordUpdate(WORKLOAD, None), facts(record=before))
-    record, _ = read_record(values_of_annotation(made.patch), "u1")
-    assert record is not None
-    assert (record.attempts, record.excluded_clusters) == (1, {M1: "mark"})
-
-
-def test_old_record_has_no_failed_starts():
-    text = '{"uid": "u1", "queue": "a", "charge": {}, "clusters": [], "evictions": 1, "attempts": 2, "plan": ""}'
-    record, flaw = read_record({ADMISSION_ANNOTATION: text}, "u1")
-    assert record is not None
-    assert (flaw, record.attempts) == ("", 2)
-    assert (record.startup_failed_at, record.back_off_until, record.excluded_clusters) == (None, None, {})
+HALF = {name: amount // 2 for name, amount in CHARGE.items()}
+ON_TWO = (ClusterCharge(M1, HALF), ClusterCharge(ClusterName("m2"), HALF))
 
 
 @pytest.mark.parametrize(
-    ("held", "written"),
+    ("nomination", "reservation", "expected"),
     [
-        pytest.param(None, (None, None, None, None), id="nothing-any-more"),
+        pytest.param(None, None, {}, id="nothing-any-more"),
         pytest.param(
             Nomination(M1, 61_000, 2, CHARGE),
-            ("m1", "1970-01-01T00:01:01Z", 2, {"cpu": "2", "memory": "1Gi", "pods": "1"}),
-            id="a-cluster",
+            None,
+            {"nominated_cluster": M1, "nominated_at": 61_000, "nomination_rank": 2, "nominated_requests": CHARGE},
+            id="nomination",
         ),
-    ],
-)
-def test_nomination_is_recorded_and_counters_are_kept(held, written):
-    waits = changed(WORKLOAD, evictions=2)
-    made = nomination_write(
-        RecordUpdate(waits, held), facts(record=AdmissionRecord(QueueName("a"), evictions=2, attempts=1))
-    )
-    record = json.loads(values(made.patch)["/metadata/annotations/volcano-global.io~1admission"])
-    assert (
-        tuple(record[key] for key in ("nominatedCluster", "nominatedAt", "nominationRank", "nominatedRequests"))
-        == written
-    )
-    assert (record["evictions"], record["attempts"], record["charge"]) == (2, 1, {})
-    assert (made.effect, made.is_done(facts()), set(values(made.patch))) == (
-        "hold",
-        held is None,
-        {"/metadata/uid", "/spec/suspension/scheduling", "/metadata/annotations/volcano-global.io~1admission"},
-    )
-
-
-@pytest.mark.parametrize(
-    ("reserved", "written"),
-    [
         pytest.param(
-            Reservation(61_000, (ClusterCharge(M1, CHARGE),), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="one"
+            None,
+            Reservation(61_000, (), CHARGE),
+            {"reserved_since": 61_000, "nominated_requests": CHARGE},
+            id="reservation-of-quota-alone",
         ),
-        pytest.param(Reservation(61_000, (), CHARGE), (None, None, "1970-01-01T00:01:01Z"), id="quota-alone"),
+        pytest.param(
+            None,
+            Reservation(61_000, ON_TWO, CHARGE, promised_start=121_000),
+            {
+                "reserved_since": 61_000,
+                "reserved_clusters": {M1: HALF, "m2": HALF},
+                "nominated_requests": CHARGE,
+                "promised_start": 121_000,
+            },
+            id="reservation-on-two-clusters-with-a-promised-start",
+        ),
     ],
 )
-def test_reservation_is_recorded_and_read_back(reserved, written):
-    made = nomination_write(RecordUpdate(WORKLOAD, None, reserved), facts())
-    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
-    record = json.loads(text)
-    assert tuple(record.get(key) for key in ("nominatedCluster", "nominatedAt", "reservedSince")) == written
-    seen, _ = read_record({"volcano-global.io/admission": text}, "u1")
-    assert made.is_done(facts(record=seen))
-    assert not made.is_done(facts())
-    amounts = {each.cluster: each.charge for each in reserved.cluster_charges} or None
-    assert (seen.reserved_since, seen.reserved_clusters, seen.nominated_requests) == (61_000, amounts, CHARGE)
-
-
-def test_promised_start_is_recorded_once_and_read_back():
-    promised = Reservation(61_000, (ClusterCharge(M1, CHARGE),), CHARGE, promised_start=121_000)
-    made = nomination_write(RecordUpdate(WORKLOAD, None, promised), facts())
-    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
-    assert json.loads(text)["promisedStart"] == "1970-01-01T00:02:01Z"
-    assert read_record({"volcano-global.io/admission": text}, "u1")[0].promised_start == 121_000
-
-
-def test_reservation_on_several_clusters_is_read_back():
-    half = {name: amount // 2 for name, amount in CHARGE.items()}
-    rooms = (ClusterCharge(M1, half), ClusterCharge(ClusterName("m2"), half))
-    made = nomination_write(RecordUpdate(WORKLOAD, None, Reservation(61_000, rooms, CHARGE)), facts())
-    text = values(made.patch)["/metadata/annotations/volcano-global.io~1admission"]
-    record = json.loads(text)
-    assert (record["nominatedCluster"], set(record["reservedClusters"])) == (None, {"m1", "m2"})
-    seen, _ = read_record({"volcano-global.io/admission": text}, "u1")
-    assert (seen.reserved_clusters, seen.nominated_requests) == ({"m1": half, "m2": half}, CHARGE)
-    assert made.is_done(facts(record=seen))
-    assert not made.is_done(facts())
-
-
-def test_cluster_binding_is_written_at_its_path():
-    made = decision_write(ADMIT, facts(namespace=""))
-    assert made.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
+def test_pending_record_is_written_once_and_read_back(nomination, reservation, expected):
+    before = AdmissionRecord(QueueName("a"), evictions=2, attempts=1, excluded_clusters={M1: "mark"})
+    made = nomination_write(RecordUpdate(changed(WORKLOAD, evictions=2), nomination, reservation), facts(record=before))
+    record = record_of(made)
+    kept = structs.replace(before, waiting_since=record.waiting_since)
+    assert record == structs.replace(kept, **expected)
+    assert made.effect == "hold"
+    assert set(values(made)) == {
+        "/metadata/uid",
+        "/spec/suspension/scheduling",
+        "/metadata/annotations/volcano-global.io~1admission",
+    }
+    assert made.is_done(facts(record=record))
+    assert made.is_done(facts()) == (not expected)
 
 
 @pytest.mark.parametrize(
-    ("seen", "is_done"),
+    ("decision", "seen", "is_done"),
     [
-        pytest.param(facts(paused=False), True, id="resumed"),
-        pytest.param(facts(suspension=None), True, id="not-suspended-at-all"),
-        pytest.param(facts(), False, id="still-paused"),
-        pytest.param(facts(paused=False, uid="u2"), False, id="another-of-the-same-name"),
+        pytest.param(ADMIT, facts(paused=False), True, id="resumed"),
+        pytest.param(ADMIT, facts(suspension=None), True, id="not-suspended-at-all"),
+        pytest.param(ADMIT, facts(), False, id="still-suspended"),
+        pytest.param(ADMIT, facts(paused=False, uid="u2"), False, id="another-of-the-same-name"),
+        pytest.param(RECLAIM, facts(), True, id="suspended-and-cleared"),
+        pytest.param(RECLAIM, facts(clusters=ON_M1), False, id="still-placed"),
+        pytest.param(RECLAIM, facts(paused=False), False, id="not-suspended"),
     ],
 )
-def test_admission_is_done_when_binding_is_resumed(seen, is_done):
-    assert decision_write(ADMIT, facts()).is_done(seen) == is_done
-
-
-@pytest.mark.parametrize(
-    ("seen", "is_done"),
-    [
-        pytest.param(facts(), True, id="paused-and-cleared"),
-        pytest.param(facts(clusters=(Assignment(M1),)), False, id="still-placed"),
-        pytest.param(facts(paused=False), False, id="not-paused"),
-    ],
-)
-def test_eviction_is_done_when_suspended_without_clusters(seen, is_done):
-    assert decision_write(Evict(WORKLOAD, EvictionReason.RECLAIMED), facts()).is_done(seen) == is_done
+def test_write_is_done_when_its_effect_is_observed(decision, seen, is_done):
+    assert decision_write(decision, facts()).is_done(seen) == is_done
 
 
 @pytest.mark.parametrize(
@@ -287,34 +248,23 @@ def test_eviction_is_done_when_suspended_without_clusters(seen, is_done):
     ],
 )
 def test_only_repairable_conditions_are_repaired(remarks, effect):
-    made = repair_write(remarks, facts(clusters=(Assignment(M1),)))
+    made = repair_write(remarks, facts(clusters=ON_M1))
     assert (made.effect if made else None) == effect
 
 
-RECORD = AdmissionRecord(
-    QueueName("a"), charge=CHARGE, clusters=(M1,), admitted_at=61_000, waiting_since=1_000, evictions=1
-)
-
-
 def test_resume_requires_admitted_cluster():
-    made = repair_write(
-        {BindingCondition.RESUSPENDED_AFTER_ADMISSION}, facts(clusters=(Assignment(M1),), record=RECORD)
-    )
-    assert made is not None
+    made = repair_write({BindingCondition.RESUSPENDED_AFTER_ADMISSION}, facts(clusters=ON_M1, record=RECORD))
     assert {"op": "test", "path": "/spec/clusters/0/name", "value": "m1"} in json.loads(made.patch)
 
 
 def test_eviction_by_others_is_recorded_unless_placed_again():
     made = repair_write({BindingCondition.EVICTED_BY_OTHERS}, facts(record=RECORD))
-    assert made is not None
     assert made.effect == "note"
     assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
-    record = read_record(values_of_annotation(made.patch), "u1")[0]
-    assert record is not None
-    assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 2)
-    after = read_record(values_of_annotation(made.patch), "u1")[0]
+    record = record_of(made)
+    assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 3)
     assert not made.is_done(facts(record=RECORD))
-    assert made.is_done(facts(record=after))
+    assert made.is_done(facts(record=record))
 
 
 def test_accepted_move_and_resize_are_recorded():
@@ -324,21 +274,9 @@ def test_accepted_move_and_resize_are_recorded():
     workload = changed(WORKLOAD, admission=admission, placed_at=90_000)
     seen = facts(paused=False, clusters=(Assignment(m2),), record=RECORD)
     made = confirmation_write(seen, workload)
-    assert made is not None
-    record = read_record(values_of_annotation(made.patch), "u1")[0]
-    assert record is not None
+    record = record_of(made)
     assert (record.charge, record.clusters) == (larger, (m2,))
-    assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 1)
+    assert (record.admitted_at, record.clusters_changed_at, record.evictions) == (61_000, 90_000, 2)
     assert not made.is_done(seen)
     assert made.is_done(facts(paused=False, record=record))
-    assert confirmation_write(facts(record=RECORD), workload) is None, "one that is paused is resumed first"
-
-
-def test_eviction_after_move_does_not_place_again():
-    back_off = StartupBackoff(120_000, 120_000, moved_to=(M1,))
-    decided = Evict(WORKLOAD, EvictionReason.CLUSTER_CHANGED, back_off=back_off)
-    made = decision_write(decided, facts(paused=False, clusters=(Assignment(M1),), record=RECORD))
-    record = read_record(values_of_annotation(made.patch), "u1")[0]
-    assert record is not None
-    assert (record.clusters, record.attempts, record.evictions) == ((), 1, 1)
-    assert made.message == "it was moved to m1, where it does not fit"
+    assert confirmation_write(facts(record=RECORD), workload) is None, "one that is suspended is resumed first"
