@@ -1,8 +1,14 @@
 """Queries to an estimator, and the handling of its answers."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 import grpc
+import grpc.aio
 import pytest
 from cryptography.x509.oid import ExtendedKeyUsageOID
 from structlog.testing import capture_logs
@@ -22,8 +28,6 @@ from controller.estimator import client, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
 from tests.authority import Authority
-from tests.estimator.fake_estimator import FakeEstimator, serving
-from tests.estimator.packing import Node
 from tests.waiting import LIMIT_SECONDS
 
 GPU = "nvidia.com/gpu"
@@ -44,8 +48,10 @@ def query(*sets: PodSet, cluster: str = "m1") -> Query:
     return Query(ClusterName(cluster), sets or (pods(5, 6),), 1)
 
 
-def nodes(*gpus: int, **parts) -> list[Node]:
-    return [Node({"cpu": 64_000, "memory": 512 * GIBI, GPU: gpu * 1000}, **parts) for gpu in gpus]
+REQUESTS = {
+    messages.MAX_AVAILABLE_REPLICAS: "MaxAvailableReplicasRequest",
+    messages.MAX_AVAILABLE_COMPONENT_SETS: "MaxAvailableComponentSetsRequest",
+}
 
 
 class Counted:
@@ -100,175 +106,165 @@ def _fields(options: EstimatorOptions) -> dict[str, object]:
     return {name: getattr(options, name) for name in EstimatorOptions.__dataclass_fields__}
 
 
-async def ask(monkeypatch, fake: FakeEstimator, asked: Query | None = None, **parts) -> Estimate:
-    async with serving(fake) as port, EstimatorHarness(monkeypatch, **parts) as harness:
+@dataclass
+class FakeEstimator(grpc.GenericRpcHandler):
+    """The estimator of one cluster, which records requests and always answers the same."""
+
+    cluster: str = "m1"
+    answer: int = 4
+    serves: frozenset[str] = frozenset(REQUESTS)
+    raw: bytes | None = None
+    is_failing: bool = False
+    gate: asyncio.Event | None = None
+    """Before it is set, no request is answered."""
+    requests: list[tuple[str, Any]] = field(default_factory=list)
+
+    def service(self, details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler | None:
+        if details.method not in self.serves:
+            return None
+        return grpc.unary_unary_rpc_method_handler(partial(self.handle, details.method))
+
+    async def handle(self, method: str, data: bytes, context: grpc.aio.ServicerContext) -> bytes:
+        request = messages.TYPES[REQUESTS[method]].FromString(data)
+        self.requests.append((method, request))
+        if self.gate is not None:
+            await self.gate.wait()
+        if self.is_failing:
+            await context.abort(grpc.StatusCode.UNKNOWN, "failed to estimate replicas")
+        if request.cluster != self.cluster:
+            await context.abort(grpc.StatusCode.UNKNOWN, f"cluster name does not match, got: {request.cluster}")
+        return messages.TYPES["Response"](count=self.answer).SerializeToString() if self.raw is None else self.raw
+
+
+@asynccontextmanager
+async def serving(fake: FakeEstimator, credentials: grpc.ServerCredentials | None = None) -> AsyncIterator[int]:
+    """Serve *fake*, and yield the port."""
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((fake,))
+    address = "127.0.0.1:0"
+    port = server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(grace=None)
+
+
+async def ask(monkeypatch, fake: FakeEstimator, *sets: PodSet, **options) -> Estimate:
+    async with serving(fake) as port, EstimatorHarness(monkeypatch, **options) as harness:
         harness.ports["m1"] = port
-        return await harness.submit(asked or query())
+        return await harness.submit(query(*sets))
 
 
-async def test_equal_pods_are_counted_by_replicas(monkeypatch):
-    fake = FakeEstimator("m1", nodes(8, 8, 8, 8))
+def amounts(requirements: Any) -> dict[str, str]:
+    return {each.key: each.value.string for each in requirements.resourceRequestBytes}
 
-    found = await ask(monkeypatch, fake)
 
-    assert found == Estimate(query(), 4)
+ELASTIC = PodSet(pods(3, 1).requests, 9, 0)
+
+
+@pytest.mark.parametrize("sets", [(pods(5, 6),), (pods(5, 1), ELASTIC)], ids=["gang", "pods-beyond-the-gang-minimum"])
+async def test_equal_pods_are_counted_by_replicas(monkeypatch, sets):
+    fake = FakeEstimator()
+    assert (await ask(monkeypatch, fake, *sets)).count == 4
     ((method, request),) = fake.requests
     assert method == messages.MAX_AVAILABLE_REPLICAS
-    assert {each.key: each.value.string for each in request.replicaRequirements.resourceRequestBytes} == {
-        "cpu": "500m",
-        "memory": "3Gi",
-        GPU: "5",
-    }
+    assert amounts(request.replicaRequirements) == {"cpu": "500m", "memory": "3Gi", GPU: "5"}
 
 
 async def test_different_pods_are_counted_by_gangs(monkeypatch):
-    found = await ask(monkeypatch, FakeEstimator("m1", nodes(8, 8)), query(pods(5, 1), pods(3, 2)))
-
-    assert found.count == 1
-
-
-async def test_pods_beyond_the_gang_minimum_are_not_requested(monkeypatch):
-    fake = FakeEstimator("m1", nodes(8, 8))
-    elastic = PodSet(pods(3, 1).requests, 9, 0)
-
-    await ask(monkeypatch, fake, query(pods(5, 1), elastic))
-
-    assert fake.requests[0][0] == messages.MAX_AVAILABLE_REPLICAS
+    fake = FakeEstimator(answer=1)
+    assert (await ask(monkeypatch, fake, pods(5, 1), pods(3, 2))).count == 1
+    ((method, request),) = fake.requests
+    assert method == messages.MAX_AVAILABLE_COMPONENT_SETS
+    sets = [(amounts(each.replicaRequirements)[GPU], each.replicas) for each in request.components]
+    assert sets == [("5", 1), ("3", 2)]
 
 
 async def test_node_constraints_are_sent(monkeypatch):
-    claim = encode_node_claim(CLAIM)
-    fake = FakeEstimator("m1", [*nodes(8, labels={"pool": "gpu"}, taints=(GPU,)), *nodes(8), *nodes(8, taints=(GPU,))])
-
-    assert (await ask(monkeypatch, fake, query(pods(4, 2, claim)))).count == 2
+    fake = FakeEstimator()
+    await ask(monkeypatch, fake, pods(4, 2, encode_node_claim(CLAIM)))
     sent = fake.requests[0][1].replicaRequirements.nodeClaim
+    assert [(each.key, each.value) for each in sent.nodeSelector] == [("pool", "gpu")]
+    (toleration,) = map(messages.TYPES["Toleration"].FromString, sent.tolerationsBytes)
+    assert (toleration.key, toleration.operator, toleration.effect) == (GPU, "Exists", "NoSchedule")
     assert messages.TYPES["NodeSelector"].FromString(sent.nodeAffinityBytes) == sent.nodeAffinity
     assert sent.nodeAffinity.nodeSelectorTerms[0].matchExpressions[0].values == ["a", "b"]
 
 
 async def test_gang_has_no_estimate_without_component_sets(monkeypatch):
-    fake = FakeEstimator("m1", nodes(8), frozenset({messages.MAX_AVAILABLE_REPLICAS}))
+    fake = FakeEstimator(serves=frozenset({messages.MAX_AVAILABLE_REPLICAS}))
     async with serving(fake) as port, EstimatorHarness(monkeypatch) as harness:
         harness.ports["m1"] = port
         mixed = query(pods(5, 1), pods(3, 2))
-
         assert await harness.submit(mixed) == Estimate(mixed)
         assert await harness.submit(mixed) == Estimate(mixed)
-        assert (await harness.submit(query())).count == 1
+        assert (await harness.submit(query())).count == 4
         assert harness.metrics.outcomes == ["uncounted", "uncounted", "counted"]
 
 
 @pytest.mark.parametrize(
-    "parts",
+    ("fake", "is_silent"),
     [
-        pytest.param({"is_failing": True}, id="error"),
-        pytest.param({"answer": -1}, id="negative"),
-        pytest.param({"raw": b"\xff\xff\xff"}, id="no-message"),
-        pytest.param({"raw": b"\x08\x01" * 40_000}, id="very-long"),
+        pytest.param(FakeEstimator(answer=messages.UNLIMITED), False, id="no-limit"),
+        pytest.param(FakeEstimator(is_failing=True), True, id="error"),
+        pytest.param(FakeEstimator(answer=-1), True, id="negative"),
+        pytest.param(FakeEstimator(raw=b"\xff\xff\xff"), True, id="no-message"),
+        pytest.param(FakeEstimator(raw=b"\x08\x01" * 40_000), True, id="very-long"),
+        pytest.param(FakeEstimator("m2"), True, id="estimator-of-another-cluster"),
     ],
 )
-async def test_failed_or_invalid_answer_is_an_error(monkeypatch, parts):
-    assert await ask(monkeypatch, FakeEstimator("m1", nodes(8), **parts)) == Estimate(query(), is_silent=True)
+async def test_answer_without_a_count_is_no_estimate(monkeypatch, fake, is_silent):
+    assert await ask(monkeypatch, fake) == Estimate(query(), is_silent=is_silent)
 
 
-async def test_answer_of_another_clusters_estimator_is_an_error(monkeypatch):
-    assert (await ask(monkeypatch, FakeEstimator("m2", nodes(8)))).is_silent
-
-
-async def test_unlimited_count_is_no_estimate(monkeypatch):
-    assert await ask(monkeypatch, FakeEstimator("m1", [], answer=messages.UNLIMITED)) == Estimate(query())
-
-
-async def test_unreachable_estimator_is_logged_once(monkeypatch):
+async def test_unreachable_estimator_is_logged_once_and_asked_again(monkeypatch):
     async with EstimatorHarness(monkeypatch) as harness:
         harness.ports["m1"] = 1
         with capture_logs() as logs:
             assert (await harness.submit(query())).is_silent
             assert (await harness.submit(query())).is_silent
-
+        async with serving(FakeEstimator()) as port:
+            harness.ports["m1"] = port
+            assert (await harness.submit(query())).count == 4
     assert [each["cluster"] for each in logs if "estimator unavailable" in each["event"]] == ["m1"]
-    assert harness.metrics.outcomes == ["failed", "failed"]
+    assert harness.metrics.outcomes == ["failed", "failed", "counted"]
 
 
 async def test_slow_estimator_does_not_block_others(monkeypatch):
-    slow, quick = FakeEstimator("m1", nodes(8), gate=asyncio.Event()), FakeEstimator("m2", nodes(8))
+    slow, quick = FakeEstimator(gate=asyncio.Event()), FakeEstimator("m2")
     async with serving(slow) as first, serving(quick) as second, EstimatorHarness(monkeypatch) as harness:
         harness.ports |= {"m1": first, "m2": second}
         harness.estimators.submit([query(), query(cluster="m2")])
-
         assert (await harness.next()).query.cluster == "m2"
         slow.gate.set()
         assert (await harness.next()).query.cluster == "m1"
+    assert (await ask(monkeypatch, FakeEstimator(gate=asyncio.Event()), timeout=0.2)).is_silent
 
 
-async def test_slow_estimator_times_out(monkeypatch):
-    found = await ask(monkeypatch, FakeEstimator("m1", nodes(8), gate=asyncio.Event()), timeout=0.2)
-
-    assert found.is_silent
+CLIENT = {"cert_file": "tls.crt", "key_file": "tls.key"}
 
 
-async def test_restarted_estimator_is_queried_over_a_new_connection(monkeypatch):
-    async with EstimatorHarness(monkeypatch) as harness:
-        harness.ports["m1"] = 1
-        assert (await harness.submit(query())).is_silent
-        async with serving(FakeEstimator("m1", nodes(8))) as port:
-            harness.ports["m1"] = port
-            assert (await harness.submit(query())).count == 1
-
-
-def _credentials(tmp_path, *, verify_client: bool) -> tuple[grpc.ServerCredentials, dict[str, object]]:
-    authority = Authority(tmp_path)
-    serving_pair = authority.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH)
+@pytest.mark.parametrize(
+    ("require_client", "client", "is_silent"),
+    [
+        pytest.param(True, {"ca_file": "ca.crt", **CLIENT}, False, id="mutual-tls"),
+        pytest.param(True, {"ca_file": "ca.crt"}, True, id="client-without-certificate"),
+        pytest.param(False, {"ca_file": "other/ca.crt", **CLIENT}, True, id="server-of-another-ca"),
+        pytest.param(True, {"insecure_skip_verify": True, **CLIENT}, False, id="verification-skipped"),
+    ],
+)
+async def test_certificates_are_verified_unless_skipped(monkeypatch, tmp_path, require_client, client, is_silent):
+    authority, _ = Authority(tmp_path), Authority(tmp_path / "other")
+    certificate, key = authority.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH)
     authority.issue("tls")
-    certificate, key = (file.read_bytes() for file in serving_pair)
-    trusted = authority.file.read_bytes() if verify_client else None
-    server = grpc.ssl_server_credentials([(key, certificate)], trusted, require_client_auth=verify_client)
-    paths = {"ca_file": "ca.crt", "cert_file": "tls.crt", "key_file": "tls.key"}
-    return server, {name: tmp_path / path for name, path in paths.items()}
-
-
-async def test_mutual_tls(monkeypatch, tmp_path):
-    server, files = _credentials(tmp_path, verify_client=True)
-    async with (
-        serving(FakeEstimator("m1", nodes(8)), server) as port,
-        EstimatorHarness(monkeypatch, **files) as harness,
-    ):
+    trusted = authority.file.read_bytes() if require_client else None
+    pair = [(key.read_bytes(), certificate.read_bytes())]
+    server = grpc.ssl_server_credentials(pair, trusted, require_client_auth=require_client)
+    options = {name: tmp_path / value if name.endswith("_file") else value for name, value in client.items()}
+    async with serving(FakeEstimator(), server) as port, EstimatorHarness(monkeypatch, **options) as harness:
         harness.ports["m1"] = port
-        assert (await harness.submit(query())).count == 1
-
-
-async def test_client_without_certificate_is_rejected(monkeypatch, tmp_path):
-    server, files = _credentials(tmp_path, verify_client=True)
-    async with (
-        serving(FakeEstimator("m1", nodes(8)), server) as port,
-        EstimatorHarness(monkeypatch, ca_file=files["ca_file"]) as harness,
-    ):
-        harness.ports["m1"] = port
-        assert (await harness.submit(query())).is_silent
-
-
-async def test_server_certificate_of_another_ca_is_rejected(monkeypatch, tmp_path):
-    server, _ = _credentials(tmp_path, verify_client=False)
-    other = tmp_path / "other"
-    other.mkdir()
-    _, files = _credentials(other, verify_client=False)
-    async with (
-        serving(FakeEstimator("m1", nodes(8)), server) as port,
-        EstimatorHarness(monkeypatch, **files) as harness,
-    ):
-        harness.ports["m1"] = port
-        assert (await harness.submit(query())).is_silent
-
-
-async def test_verification_can_be_skipped(monkeypatch, tmp_path):
-    server, files = _credentials(tmp_path, verify_client=True)
-    del files["ca_file"]
-    async with (
-        serving(FakeEstimator("m1", nodes(8)), server) as port,
-        EstimatorHarness(monkeypatch, insecure_skip_verify=True, **files) as harness,
-    ):
-        harness.ports["m1"] = port
-        assert (await harness.submit(query())).count == 1
+        assert (await harness.submit(query())).is_silent is is_silent
 
 
 def test_host_names_are_those_of_karmada():

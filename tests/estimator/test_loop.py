@@ -13,7 +13,7 @@ from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorError, EstimatorOptions
 from tests.benchmarks.seed import CLUSTER
-from tests.scheduling.test_loop import Stage, looping
+from tests.scheduling.test_loop import looping
 from tests.waiting import LIMIT_SECONDS
 
 ON = VolcanoGlobalConfiguration(node_estimates="Estimator")
@@ -42,8 +42,8 @@ class ScriptedEstimators:
 
 
 @asynccontextmanager
-async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration = ON):
-    async with looping(cpus=cpus) as stage, asyncio.TaskGroup() as group:
+async def estimating():
+    async with looping(cpus=8) as stage, asyncio.TaskGroup() as group:
         player = ScriptedEstimators()
         estimators = EstimatorDispatcher(
             EstimatorOptions(timeout_seconds=LIMIT_SECONDS),
@@ -53,17 +53,10 @@ async def estimating(*, cpus: int = 8, configuration: VolcanoGlobalConfiguration
         )
         stage.loop.on_queries.append(estimators.submit)
         stage.store.enable_node_estimates()
-        stage.store.configure(configuration)
+        stage.store.configure(ON)
         running = group.create_task(estimators.run())
         yield stage, player
         running.cancel()
-
-
-def mixed(stage: Stage, name: str) -> None:
-    """Submit a job that no estimator can be asked for: what it asks of its nodes is unreadable."""
-    job = {"metadata": {"name": name, "namespace": "ns", "uid": "t"}, "spec": {"queue": "default", "tasks": [TASK]}}
-    stage.tell(stage.store.jobs, job)
-    stage.bind(name)
 
 
 TASK = {
@@ -76,24 +69,19 @@ TASK = {
         }
     },
 }
-
-
-async def test_job_is_admitted_after_its_estimate():
-    async with estimating() as (stage, player):
-        stage.submit("a")
-        assert (await player.next()).cluster == CLUSTER
-        assert stage.hand.writes.empty()
-        player.answers.put_nowait(3)
-
-        assert (await stage.hand.next()).workload == "Job ns/a"
+#: No estimator can be asked for this job.
+UNREADABLE_NODE_CLAIM = {
+    "metadata": {"name": "b", "namespace": "ns", "uid": "t"},
+    "spec": {"queue": "default", "tasks": [TASK]},
+}
 
 
 async def test_others_are_admitted_while_an_estimate_is_outstanding():
     async with estimating() as (stage, player):
         stage.submit("a")
-        await player.next()
-        mixed(stage, "b")
-
+        assert (await player.next()).cluster == CLUSTER
+        stage.tell(stage.store.jobs, UNREADABLE_NODE_CLAIM)
+        stage.bind("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
         assert stage.hand.writes.empty()
         player.answers.put_nowait(3)
@@ -121,20 +109,3 @@ async def test_pending_reason_names_the_cluster():
             told = await waits.get()
 
     assert (told.refusal.reason, told.refusal.cluster) == ("InsufficientCapacity", CLUSTER)
-
-
-async def test_disabling_estimates_admits_pending_jobs():
-    async with estimating() as (stage, player):
-        stage.submit("a")
-        await player.next()
-        stage.store.configure(VolcanoGlobalConfiguration())
-
-        assert (await stage.hand.next()).workload == "Job ns/a"
-
-
-async def test_no_queries_by_default():
-    async with estimating(configuration=VolcanoGlobalConfiguration()) as (stage, player):
-        stage.submit("a")
-        await stage.hand.next()
-
-        assert player.asked.empty()
