@@ -94,30 +94,14 @@ def test_every_key_is_read():
         pytest.param(
             "reclaim: {minRuntim: 5m}", "reclaim.minRuntim: unknown key; did you mean 'minRuntime'?", id="typo"
         ),
-        pytest.param("zzz: 1", "zzz: unknown key; remove it", id="unknown-key"),
-        pytest.param(
-            "default_queue: a", "default_queue: unknown key; did you mean 'defaultQueue'?", id="other-spelling"
-        ),
         pytest.param(
             "clusterStatusSettlePeriod: 30",
             "clusterStatusSettlePeriod: 30 is not a duration; write a whole number and s, m or h",
             id="unit",
         ),
-        pytest.param(
-            "clusterStatusSettlePeriod: 1h30m", "clusterStatusSettlePeriod: '1h30m' is not a duration", id="two-units"
-        ),
-        pytest.param(
-            "clusterStatusSettlePeriod: -5s", "clusterStatusSettlePeriod: '-5s' is not a duration", id="negative"
-        ),
         pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
         pytest.param(
-            "tenants: [{namespaces: []}]", "tenants[0].namespaces: tuple should have at least 1 item", id="empty"
-        ),
-        pytest.param(
             "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'FairShareFirst'", id="word"
-        ),
-        pytest.param(
-            "tenantFairness: null", "tenantFairness: input should be 'None', 'Namespace' or 'NamespaceFirst'", id="null"
         ),
         pytest.param("reclaim: {enabled: maybe}", "reclaim.enabled: input should be a valid boolean", id="no-boolean"),
         pytest.param(
@@ -126,7 +110,6 @@ def test_every_key_is_read():
         pytest.param("ageing: {after: 10m}", "ageing: after, step and max belong together", id="part-of-ageing"),
         pytest.param("ageing: {after: 9s, step: 1, max: 1}", "ageing: the order would be updated", id="short-ageing"),
         pytest.param("ageing: {after: 10m, step: 2, max: 1}", "ageing: step is 2 and max 1", id="step-above-max"),
-        pytest.param("ageing: {after: 10m, step: -1, max: 1}", "ageing.step: input should be", id="negative-step"),
         pytest.param(
             "advanceReservations: [{name: a, clusters: [m], from: 2030-01-01T00:00:00Z, until: 2030-01-01T00:00:00Z}]",
             "advanceReservations[0]: it ends before it begins",
@@ -142,11 +125,6 @@ def test_every_key_is_read():
             "advanceReservations[0].from: input should have timezone info",
             id="reservation-without-time-zone",
         ),
-        pytest.param(
-            "advanceReservations: [{name: a, clusters: [], from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00Z}]",
-            "advanceReservations[0].clusters: tuple should have at least 1 item",
-            id="reservation-without-clusters",
-        ),
         *(
             pytest.param(
                 f"advanceReservations: [{{name: a, clusters: [m], amounts: {amounts}, "
@@ -155,14 +133,11 @@ def test_every_key_is_read():
                 id=f"reservation-of-{kind}",
             )
             for kind, amounts, expected in (
-                ("nothing", "{}", "dictionary should have at least 1 item"),
                 ("no-amount", "{cpu: 0}", "cpu is 0; write more than zero, or leave it out"),
                 ("a-negative-amount", "{cpu: 2, nvidia.com/gpu: -1}", "nvidia.com/gpu is -1; write more than zero"),
                 ("no-quantity", "{memory: lots}", "memory: 'lots' is not a quantity"),
             )
         ),
-        pytest.param("patches: {inFlight: 0}", "patches.inFlight: input should be greater than", id="no-writes"),
-        pytest.param("patches: {burst: 0}", "patches.burst: input should be greater than", id="no-burst"),
         pytest.param("defaultQueue: ''", "defaultQueue: string should have at least 1 character", id="no-queue"),
         pytest.param(
             "nodeShapes: [{clusters: [m], nodes: [{count: 1, allocatable: {cpu: lots}}]}]",
@@ -170,17 +145,11 @@ def test_every_key_is_read():
             id="node-without-a-quantity",
         ),
         pytest.param(
-            "nodeShapes: [{clusters: [m], nodes: [{count: 0, allocatable: {cpu: 1}}]}]",
-            "nodeShapes[0].nodes[0].count: input should be greater than",
-            id="no-node",
-        ),
-        pytest.param(
             "nodeShapes: [{clusters: {}, nodes: [{count: 1, allocatable: {cpu: 1}}]}]",
             "it selects every cluster; write matchLabels or matchExpressions",
             id="every-cluster",
         ),
         pytest.param("kind: Queue", "kind: input should be 'VolcanoGlobalConfiguration'", id="other-kind"),
-        pytest.param("integrations: [{kind: Job}]", "integrations[0].apiVersion: field required", id="kind-alone"),
         pytest.param(
             "integrations: [{apiVersion: batch/v1, kind: Job}, {apiVersion: batch/v2, kind: Job}]",
             "integrations names Job of group 'batch' twice; keep one entry",
@@ -204,11 +173,9 @@ def test_every_key_is_read():
         pytest.param(
             "queueValidation: Warn\nqueueValidation: Deny", "key 'queueValidation' is repeated", id="key-twice"
         ),
-        pytest.param("reclaim: {enabled: true, enabled: false}", "key 'enabled' is repeated", id="inner-key-twice"),
         pytest.param("a: [", "is not valid YAML", id="no-yaml"),
         pytest.param("!!python/object/apply:os.system [ls]", "is not valid YAML", id="code"),
         pytest.param("- a", "is a mapping that begins with apiVersion", id="a-list"),
-        pytest.param("", "is a mapping that begins with apiVersion", id="nothing"),
     ],
 )
 def test_invalid_configuration_names_the_key_and_a_fix(text, sentence):

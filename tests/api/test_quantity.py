@@ -14,149 +14,66 @@ KI, MI, GI, TI, PI, EI = (2 ** (10 * power) for power in range(1, 7))
 
 # (text, its exact value in billionths, which is as fine as Kubernetes keeps it)
 VECTORS = [
-    # Zero
     ("0", 0),
     ("0n", 0),
-    ("0u", 0),
-    ("0m", 0),
     ("0Ki", 0),
-    ("0k", 0),
-    ("0Mi", 0),
-    ("0M", 0),
-    ("0Gi", 0),
-    ("0G", 0),
-    ("0Ti", 0),
-    ("0T", 0),
-    ("1", 10**9),
     # Binary suffixes
-    ("1Ki", KI * 10**9),
     ("8Ki", 8 * KI * 10**9),
     ("7Mi", 7 * MI * 10**9),
     ("6Gi", 6 * GI * 10**9),
-    ("5Ti", 5 * TI * 10**9),
+    ("100Ti", 100 * TI * 10**9),
     ("4Pi", 4 * PI * 10**9),
     ("3Ei", 3 * EI * 10**9),
-    ("10Ti", 10 * TI * 10**9),
-    ("100Ti", 100 * TI * 10**9),
     # Decimal suffixes
     ("5n", 5),
     ("4u", 4_000),
     ("3m", 3_000_000),
     ("9", 9 * 10**9),
     ("8k", 8 * 10**12),
-    ("50k", 50 * 10**12),
     ("7M", 7 * 10**15),
     ("6G", 6 * 10**18),
-    ("5T", 5 * 10**21),
-    ("40T", 40 * 10**21),
     ("300T", 300 * 10**21),
     ("2P", 2 * 10**24),
     ("1E", 10**27),
     # Decimal exponents
     ("1E-3", 10**6),
     ("1e3", 10**12),
-    ("1E6", 10**15),
-    ("1e9", 10**18),
-    ("1E12", 10**21),
-    ("1e15", 10**24),
     ("1E18", 10**27),
-    ("1e14", 10**23),
-    ("1e13", 10**22),
-    ("100.035k", 100_035 * 10**9),
+    ("1.3E+6", 13 * 10**14),
+    ("1e-03", 10**6),
     # What looks like floating point
-    ("0.001", 10**6),
     ("0.0005k", 5 * 10**8),
-    ("0.005", 5 * 10**6),
-    ("0.05", 5 * 10**7),
-    ("0.5", 5 * 10**8),
-    ("0.00050k", 5 * 10**8),
-    ("0.00500", 5 * 10**6),
-    ("0.05000", 5 * 10**7),
     ("0.50000", 5 * 10**8),
-    ("0.5e0", 5 * 10**8),
-    ("0.5e-1", 5 * 10**7),
     ("0.5e-2", 5 * 10**6),
     ("10.035M", 10_035 * 10**12),
-    ("1.2e3", 12 * 10**11),
-    ("1.3E+6", 13 * 10**14),
-    ("1.40e9", 14 * 10**17),
     ("1.53E12", 153 * 10**19),
-    ("1.6e15", 16 * 10**23),
-    ("1.7E18", 17 * 10**26),
-    ("9.01", 901 * 10**7),
-    ("8.1k", 81 * 10**11),
-    ("7.123456M", 7_123_456 * 10**9),
     ("6.987654321G", 6_987_654_321 * 10**9),
-    ("5.444T", 5_444 * 10**18),
-    ("40.1T", 401 * 10**20),
-    ("300.2T", 3_002 * 10**20),
-    ("2.5P", 25 * 10**23),
     ("1.01E", 101 * 10**25),
     # What is rounded up or capped
     ("3.001n", 4),
     ("1.1E-9", 2),
     ("0.0000000001", 1),
-    ("0.0000000005", 1),
-    ("0.00000000050", 1),
-    ("0.5e-9", 1),
-    ("0.9n", 1),
     ("0.00000012345", 124),
-    ("0.00000012354", 124),
     ("9Ei", (2**63 - 1) * 10**9),
     ("9223372036854775807Ki", (2**63 - 1) * 10**9),
     ("12E", 12 * 10**27),
     # Fractions with a binary suffix
     ("100.035Ki", 10_243_584 * 10**7),
-    ("0.5Mi", MI // 2 * 10**9),
     ("0.05Gi", 536_870_912 * 10**8),
-    ("0.025Ti", 274_877_906_944 * 10**8),
     # Odd, but well formed
     ("0.000000000001Ki", 2),
-    (".001", 10**6),
     (".0001k", 10**8),
     ("1.", 10**9),
     ("1.G", 10**18),
     ("007", 7 * 10**9),
-    ("1e-03", 10**6),
 ]
 
 INVALID = [
-    "",
-    "1.1.M",
-    "1+1.0M",
-    "0.1mi",
-    "0.1am",
-    "aoeu",
-    ".5i",
-    "1i",
-    "-3.01i",
-    "-3.01e-",
-    " 1",
-    "1 ",
-    "1\n",
-    "+-1",
-    "--1",
-    "1_000",
-    "1,5",
-    "0x10",
-    "1KI",
-    "1kI",
-    "1Ki1",
-    "1k3",
-    "1e",
-    "1e1.5",
-    "1Ee3",
+    *("", ".", "-", "m", "aoeu", "nan", "Infinity", "null", "True", "0x10", "1_000", "1,5", "1\x00"),
+    *(" 1", "1 ", "1\n", "+-1", "--1", "1+1.0M", "1.1.M"),
+    *("0.1mi", "1i", "1KI", "1kI", "1Ki1", "1k3", "-3.01i"),
+    *("1e", "1e1.5", "1Ee3", "-3.01e-"),
     "١",  # noqa: RUF001 - a digit, but not one that Kubernetes reads
-    ".",
-    "-",
-    "m",
-    "nan",
-    "NaN",
-    "inf",
-    "Infinity",
-    "True",
-    "null",
-    "1\x00",
 ]
 
 
@@ -183,41 +100,22 @@ def test_invalid_quantity_is_rejected_with_its_text(text: str):
     ("resource", "text", "amount"),
     [
         pytest.param("cpu", "1500m", 1500, id="cpu-in-milli"),
-        pytest.param("cpu", "0.1m", 1, id="cpu-rounds-up"),
         pytest.param("cpu", "1.0001", 1001, id="cpu-fraction-rounds-up"),
+        pytest.param("cpu", "-9.0101", -9011, id="negative-rounds-away-from-zero"),
         pytest.param("memory", "1500m", 2, id="memory-in-whole-bytes"),
-        pytest.param("memory", "1Gi", GI, id="memory-binary"),
-        pytest.param("memory", "1G", 10**9, id="memory-decimal"),
         pytest.param("pods", "110", 110_000, id="pods-in-milli"),
         pytest.param("nvidia.com/gpu", "8", 8000, id="gpu-in-milli"),
         pytest.param("ephemeral-storage", "1Gi", GI * 1000, id="storage-in-milli-bytes"),
         pytest.param("hugepages-2Mi", "4Mi", 4 * MI * 1000, id="huge-pages-in-milli-bytes"),
-        pytest.param("cpu", "-9.0101", -9011, id="negative-rounds-away-from-zero"),
+        pytest.param("cpu", -2, -2000, id="integer"),
+        pytest.param("cpu", 0.1, 100, id="float-means-its-shortest-text"),
+        pytest.param("cpu", 1e22, 10**25, id="float-with-an-exponent"),
+        pytest.param("cpu", 1e-7, 1, id="tiny-float"),
     ],
 )
-def test_base_units_of_memory_and_other_resources(resource: str, text: str, amount: int):
+def test_base_units_of_memory_and_other_resources(resource: str, text: str | float, amount: int):
     assert parse_quantity(resource, text) == amount
-
-
-@pytest.mark.parametrize("resource", ["cpu", "memory", "pods", "nvidia.com/gpu", "ephemeral-storage", "hugepages-1Gi"])
-def test_engine_uses_the_same_base_units(resource: str):
     assert parse_quantity(resource, "1") == base_units(resource)
-
-
-@pytest.mark.parametrize(
-    ("number", "milli"),
-    [
-        pytest.param(2, 2000, id="integer"),
-        pytest.param(-2, -2000, id="negative"),
-        pytest.param(0.1, 100, id="float-means-its-shortest-text"),
-        pytest.param(2.5, 2500, id="half"),
-        pytest.param(1e22, 10**25, id="float-with-an-exponent"),
-        pytest.param(1e-7, 1, id="tiny-float"),
-        pytest.param(0.0, 0, id="zero"),
-    ],
-)
-def test_json_number_is_a_quantity(number: float, milli: int):
-    assert parse_quantity("cpu", number) == milli
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf"), True, None])
@@ -234,10 +132,8 @@ def test_other_json_values_are_rejected(number: float):
         pytest.param("0" * 1_000_000, id="a-million-zeros"),
         pytest.param("1e" + "9" * 1_000_000, id="an-exponent-of-a-million-digits"),
         pytest.param("1e2147483648", id="an-exponent-that-wraps"),
-        pytest.param("1e1000000", id="a-million-zeros-by-exponent"),
         pytest.param("1E+101", id="one-too-much"),
         pytest.param("1" + "." * 1_000_000, id="a-million-points"),
-        pytest.param(10**5000, id="an-integer-of-5000-digits"),
         pytest.param(-(10**1_000_000), id="a-negative-integer-of-a-million-digits"),
     ],
 )
@@ -254,34 +150,23 @@ def test_tiny_quantity_is_one_base_unit(text: str):
     assert parse_quantity("cpu", text) == parse_quantity("memory", text) == 1
 
 
-def test_quantity_error_is_a_value_error():
-    assert issubclass(QuantityError, ValueError)
-
-
 @pytest.mark.parametrize(
     ("resource", "amount", "text"),
     [
         pytest.param("cpu", 0, "0", id="zero"),
-        pytest.param("cpu", 8000, "8", id="whole-cpu"),
-        pytest.param("cpu", 500, "500m", id="half-a-cpu"),
         pytest.param("cpu", 1080, "1080m", id="no-decimal-point"),
         pytest.param("cpu", 1_000_000, "1k", id="a-thousand-cpus"),
         pytest.param("cpu", -1500, "-1500m", id="negative"),
-        pytest.param("memory", 64 * GI, "64Gi", id="gibibytes"),
         pytest.param("memory", 1536 * MI, "1536Mi", id="largest-whole-suffix"),
-        pytest.param("memory", 1001 * GI, "1001Gi", id="not-rounded"),
         pytest.param("memory", TI, "1Ti", id="tebibyte"),
         # A binary suffix would be read back as the cap.
         pytest.param("memory", 2**70, str(2**70), id="beyond-the-binary-cap"),
-        pytest.param("memory", 1025, "1025", id="odd-bytes"),
         pytest.param("memory", 1000, "1k", id="below-a-kibibyte"),
         pytest.param("memory", 3 * 10**9 + 1, "3000000001", id="no-suffix-fits"),
         pytest.param("memory", -6 * KI, "-6Ki", id="negative-bytes"),
-        pytest.param("pods", 220_000, "220", id="pods"),
         pytest.param("nvidia.com/gpu", 8000, "8", id="gpu"),
         pytest.param("ephemeral-storage", GI * 1000, "1Gi", id="storage"),
         pytest.param("ephemeral-storage", 1, "1m", id="a-thousandth-of-a-byte"),
-        pytest.param("hugepages-2Mi", 4 * MI * 1000, "4Mi", id="huge-pages"),
         pytest.param("cpu", Fraction(10_000, 3), "3333m", id="a-third-is-rounded-down"),
         pytest.param("memory", Fraction(GI * 3, 2), "1536Mi", id="a-whole-fraction"),
     ],
