@@ -14,23 +14,13 @@ from typing import Any
 import aiohttp
 import pytest
 
-from controller.api.keys import JOBS, QUEUES, RESOURCE_BINDINGS
-from controller.kube.client import Api
-from tests.benchmarks.seed import CLUSTER, binding, job, offer_cluster
 from tests.waiting import LIMIT_SECONDS
 
 ROOT = Path(__file__).parents[1]
-HURRY = (
-    "--write-seconds",
-    "1",
-    "--connect-seconds",
-    "1",
-    "--lease-seconds",
-    "4",
-    "--renew-seconds",
-    "1.5",
-    "--retry-seconds",
-    "0.5",
+# One identity for all, so that each takes the lease of the one before, and short times.
+FLAGS = (
+    *("--host", "127.0.0.1", "--port", "0", "--identity", "tested", "--write-seconds", "1", "--connect-seconds", "1"),
+    *("--lease-seconds", "4", "--renew-seconds", "1.5", "--retry-seconds", "0.5"),
 )
 
 
@@ -71,11 +61,9 @@ class Running:
 
 @asynccontextmanager
 async def running(*flags: str | Path) -> AsyncIterator[Running]:
-    # One identity for all, so that each takes the lease of the one before, and short times.
-    address = ("--host", "127.0.0.1", "--port", "0", "--identity", "tested", *HURRY)
     process = await asyncio.create_subprocess_exec(
         sys.executable,
-        *("-m", "controller", *address, *map(str, flags)),
+        *("-m", "controller", *FLAGS, *map(str, flags)),
         cwd=ROOT,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "PYTHONUNBUFFERED": "1"},
@@ -96,63 +84,13 @@ def plane(fresh_control_plane):
     return fresh_control_plane(controllers=False)
 
 
-@pytest.fixture
-async def api(plane) -> AsyncIterator[Api]:
-    async with Api.connect(plane.kubeconfig("admin")) as api:
-        yield api
-
-
-async def create(api: Api, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
-    return json.loads(await api.create(path, json.dumps(manifest).encode()))
-
-
-async def submit(api: Api, name: str, **spec: Any) -> str:
-    """Create a job with its suspended binding; return the binding's path."""
-    made = await create(api, JOBS.item_path("default", "").rstrip("/"), job(name, "default"))
-    bound = binding("default", name, made["metadata"]["uid"])
-    bound["spec"] |= spec
-    await create(api, RESOURCE_BINDINGS.item_path("default", "").rstrip("/"), bound)
-    return RESOURCE_BINDINGS.item_path("default", f"{name}-job")
-
-
-async def read(api: Api, path: str) -> dict[str, Any]:
-    return json.loads(await api.get(path))
-
-
-@pytest.fixture
-async def offered(api) -> None:
-    """Create a queue and a cluster with capacity for four jobs."""
-    if not json.loads(await api.get(QUEUES.path))["items"]:
-        head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind, "metadata": {"name": "default"}}
-        await create(api, QUEUES.path, head | {"spec": {"weight": 1}})
-        await offer_cluster(api, 4)
-
-
-async def test_controller_admits_reports_and_stops(plane, api, offered):
-    elsewhere = {"dispatchingOnClusters": {"clusterNames": ["elsewhere"]}}
-    path = await submit(api, "one", suspension={"scheduling": True, **elsewhere})
-    async with running("--kubeconfig", plane.kubeconfig("volcano-global-controller")) as controller:
-        told = await controller.says("workload admitted", workload="Job default/one")
-        admitted = await read(api, path)
-        ready, metrics = await controller.page("/readyz"), await controller.page("/metrics")
-        assert await controller.ends() == 0
-    assert told["clusters"] == [CLUSTER]
-    assert admitted["spec"]["suspension"] == {"scheduling": False, **elsewhere}
-    assert admitted["spec"]["clusters"] == [{"name": CLUSTER}]
-    record = json.loads(admitted["metadata"]["annotations"]["volcano-global.io/admission"])
-    assert (record["uid"], record["queue"], record["charge"]["cpu"]) == (admitted["metadata"]["uid"], "default", "1")
-    assert ready == "ok"
-    assert 'volcano_global_admitted_workloads_total{queue="default"} 1.0' in metrics
-    assert 'volcano_global_workloads{state="Admitted"} 1.0' in metrics
-    assert 'volcano_global_patch_duration_seconds_count{effect="admit",outcome="done"} 1.0' in metrics
-
-
 async def test_controller_is_not_ready_without_api_server(plane, tmp_path):
     path = tmp_path / "kubeconfig"
     path.write_text(re.sub(r"https://127.0.0.1:\d+", "https://127.0.0.1:1", plane.kubeconfig("admin").read_text()))
     async with running("--kubeconfig", path) as controller:
         assert "cannot connect" in (await controller.says("page failed"))["error"]
         assert "not listed yet" in await controller.page("/readyz")
+        assert "volcano_global_leader 0.0" in await controller.page("/metrics")
         assert await controller.page("/healthz") == "ok"
         assert await controller.ends() == 0
 
@@ -164,6 +102,9 @@ async def test_missing_kubeconfig_is_waited_for(plane, tmp_path):
         path.write_text(plane.kubeconfig("volcano-global-controller").read_text())
         await controller.says("controller started")
         assert await controller.ends(signal.SIGINT) == 0
+    async with running("--kubeconfig", tmp_path / "none") as controller:
+        await controller.says("cannot connect")
+        assert await controller.ends() == 0
 
 
 async def test_missing_hyperjob_kubeconfig_is_waited_for(plane, tmp_path):
@@ -184,12 +125,6 @@ async def test_disabled_hyperjobs_are_not_listed(plane):
             while await controller.page("/readyz") != "ok":  # noqa: ASYNC110 -- another process
                 await asyncio.sleep(0.1)
         assert not [line for line in controller.lines if "hyperjob" in line["event"]]
-        assert await controller.ends() == 0
-
-
-async def test_stops_while_waiting_for_kubeconfig(tmp_path):
-    async with running("--kubeconfig", tmp_path / "none") as controller:
-        await controller.says("cannot connect")
         assert await controller.ends() == 0
 
 

@@ -14,7 +14,7 @@ def rows(moment) -> dict[str, tuple[str, int, str]]:
 
 def test_moment_shows_order_and_decisions(tmp_path):
     log = two_queues(tmp_path / "log")
-    moment = moment_at(log.path, log.now, (), seconds=30)
+    moment = moment_at(log.path, log.now)
     assert (moment.plan, moment.at, moment.identity, moment.is_intact) == (3, log.now, "pod-1", True)
     assert rows(moment) == {"other": ("b", 1, "Admit"), "fourth": ("a", 1, "Wait")}
     waiting = next(each for each in moment.pending if each.name == "fourth")
@@ -29,13 +29,11 @@ def test_moment_shows_order_and_decisions(tmp_path):
 def test_time_between_plans_shows_the_last_one_before(tmp_path):
     log = two_queues(tmp_path / "log")
     for at, plan in ((START + 1_000, 1), (START + 1_999, 1), (START + 2_000, 2), (START + 10**6, 3)):
-        assert moment_at(log.path, at, (), seconds=30).plan == plan
-
-
-def test_time_before_the_log_is_refused(tmp_path):
-    log = two_queues(tmp_path / "log")
+        assert moment_at(log.path, at).plan == plan
     with pytest.raises(HistoryError, match="no plan at or before"):
-        moment_at(log.path, START + 500, (), seconds=30)
+        moment_at(log.path, START + 500)
+    with pytest.raises(HistoryError, match="processor time"):
+        moment_at(log.path, log.now, seconds=-1)
 
 
 def test_moment_of_the_former_file_is_found(tmp_path):
@@ -46,8 +44,8 @@ def test_moment_of_the_former_file_is_found(tmp_path):
     new.plan(after=5_000)
     new.write()
     # The new process has made no plan yet.
-    assert moment_at(new.path, old.now + 3_000, (), seconds=30).plan == 3
-    assert moment_at(new.path, new.now, (), seconds=30).plan == 1
+    assert moment_at(new.path, old.now + 3_000).plan == 3
+    assert moment_at(new.path, new.now).plan == 1
 
 
 def test_requested_workload_is_among_many(tmp_path):
@@ -55,22 +53,16 @@ def test_requested_workload_is_among_many(tmp_path):
     log.submit(*(job(f"job-{number:04}", created_at=START + number) for number in range(300)))
     log.plan()
     log.write()
-    moment = moment_at(log.path, log.now, ("uid-job-0250",), seconds=30)
+    moment = moment_at(log.path, log.now, ("uid-job-0250",))
     assert len(moment.pending) == 51
     assert moment.omitted == 249
     assert next(each for each in moment.pending if each.name == "job-0250").position == 251
 
 
-def test_long_replay_is_given_up(tmp_path):
-    log = two_queues(tmp_path / "log")
-    with pytest.raises(HistoryError, match="processor time"):
-        moment_at(log.path, log.now, (), seconds=-1)
-
-
 def test_altered_decision_is_reported(tmp_path):
     log = two_queues(tmp_path / "log")
     log.path.write_bytes(log.path.read_bytes().replace(b'"position":1', b'"position":9'))
-    assert not moment_at(log.path, log.now, (), seconds=30).is_intact
+    assert not moment_at(log.path, log.now).is_intact
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -15,11 +15,10 @@ REVISION = "0123456789ab"
 
 
 class RecordedState:
-    """A state whose events are recorded."""
+    """A state whose events go through a recording handler."""
 
-    def __init__(self, state: Engine, put) -> None:
-        self._state = state
-        self._handler = RecordingHandler(state, put)
+    def __init__(self, state: Engine, handler: RecordingHandler) -> None:
+        self._state, self._handler = state, handler
 
     def __getattr__(self, name):
         is_event = name.endswith(("_changed", "_removed"))
@@ -41,7 +40,7 @@ class RecordedLife(Life):
     @state.setter
     def state(self, state):
         self._own = state
-        self._recorded = RecordedState(state, self.take)
+        self._recorded = RecordedState(state, RecordingHandler(state, self.take))
         self.files.append([NewFile(Header(state.policy, self.now))])
 
     def arrive(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import Tenant
+from controller.engine.policy import Policy, Tenant
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
@@ -45,10 +45,12 @@ def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, 
     return {each.workload.name: record_fields(each, 7, "abc") for each in records}
 
 
-def state_with(*things: Cluster | Queue) -> Engine:
+def state_with(*things: Cluster | Queue | Policy) -> Engine:
     state = Engine()
     for thing in things:
-        if isinstance(thing, Queue):
+        if isinstance(thing, Policy):
+            state.policy_changed(thing)
+        elif isinstance(thing, Queue):
             state.queue_changed(thing)
         else:
             state.cluster_changed(thing, 0)
@@ -110,14 +112,27 @@ def test_admission_record_has_queue_usage_and_limit():
             ("ExceedsEveryCluster", "C5", "cluster n", "0", "9"),
             id="nowhere",
         ),
+        pytest.param([cluster("m", 4)], [1], ("QueueNotFound", "Q5", None, None, None), id="no-queue"),
+        pytest.param(
+            [queue(state=QueueState.CLOSED), cluster("m", 4)],
+            [1],
+            ("QueueClosed", "Q5", "queue q", "0", "4"),
+            id="closed",
+        ),
+        pytest.param(
+            [Policy(tenants=(Tenant(("ml",), queues=("x",)),)), queue(), cluster("m", 4)],
+            [1],
+            ("QueueNotAllowed", "Q7", "queue q", "0", "4"),
+            id="not-allowed",
+        ),
     ],
 )
-def test_pending_record_has_usage_and_limit(things, asked, expected):
+def test_pending_record_has_rule_usage_and_limit(things, asked, expected):
     found = decided(state_with(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
     refused = found[f"j{len(asked) - 1}"]
     assert refused["action"] == "Wait"
-    fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
-    assert fields == expected
+    amounts = refused["used"].get("cpu"), refused["limit"].get("cpu")
+    assert (refused["reason"], refused["rule"], refused["of"], *amounts) == expected
 
 
 def test_guarantee_refusal_names_parent_queue():
@@ -127,20 +142,6 @@ def test_guarantee_refusal_names_parent_queue():
     fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"
-
-
-def test_refusal_without_amounts_has_no_utilization():
-    missing = decided(state_with(cluster("m", 4)), workload("a", 1))["a"]
-    assert (missing["reason"], missing["of"], missing["used"], missing["limit"]) == ("QueueNotFound", None, {}, {})
-    closed = decided(state_with(queue(state=QueueState.CLOSED), cluster("m", 4)), workload("a", 1))["a"]
-    assert (closed["reason"], closed["rule"], closed["facts"]["queue"]) == ("QueueClosed", "Q5", "q")
-
-
-def test_queue_not_allowed_names_the_namespace():
-    state = state_with(queue(), cluster("m", 4))
-    state.policy_changed(type(state.policy)(tenants=(Tenant(("ml",), queues=("x",)),)))
-    refused = decided(state, workload("a", 1))["a"]
-    assert (refused["rule"], refused["facts"]) == ("Q7", {"queue": "q", "subject": "ml"})
 
 
 def test_every_reason_has_a_documented_rule():
