@@ -1,6 +1,7 @@
 """Workloads with claims of data in the cache and the engine: why they wait, where they go, when they are evicted."""
 
 import json
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -12,8 +13,10 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import ClusterName
-from tests.cli.manifests import ONE, binding, cluster, job, queue
+from tests.cache.fake_event_handler import upsert
+from tests.cache.objects import ONE_CLUSTER, admission_record, binding, cluster, job, queue
 
+ADMITTED_AT = datetime(1970, 1, 1, tzinfo=UTC)
 JOB = TemplateKey(VOLCANO_JOB, "ml", "train")
 
 
@@ -21,28 +24,14 @@ def names(*clusters: str) -> frozenset[ClusterName]:
     return frozenset(map(ClusterName, clusters))
 
 
-def identified(body: dict[str, Any], version: int = 1) -> bytes:
-    metadata = {"uid": body["metadata"]["name"], "resourceVersion": str(version), **body["metadata"]}
-    return json.dumps({**body, "metadata": metadata}).encode()
-
-
-def store_with(*, on: str = "", placement: Any = ONE) -> Store:
+def store_with(*, on: str = "", placement: Any = ONE_CLUSTER) -> Store:
     """Return a store with one job on three clusters; *on* admits it there."""
-    store = Store()
-    store.queues.upsert(store.queues.decode(identified(queue("q"))))
-    for name in ("m1", "m2", "m3"):
-        store.clusters.upsert(store.clusters.decode(identified(cluster(name, {"cpu": 4}))))
-    template = job("train", {"cpu": 1}, queue="q")
-    store.jobs.upsert(store.jobs.decode(identified(template)))
-    bound = binding("train", suspended=not on)
-    bound["spec"]["placement"] = placement
+    store, record = Store(), None
+    upsert(store, ("queues", queue("q")), *(("clusters", cluster(name)) for name in ("m1", "m2", "m3")))
     if on:
-        record = {"uid": bound["metadata"].get("uid", "train-job"), "queue": "q", "charge": {"cpu": "1"}}
-        record |= {"clusters": [on], "admittedAt": "2026-03-01T10:00:00Z"}
-        bound["spec"]["clusters"] = [{"name": on}]
-        annotations = bound["metadata"].setdefault("annotations", {})
-        annotations["volcano-global.io/admission"] = json.dumps(record)
-    store.bindings.upsert(store.bindings.decode(identified(bound)))
+        record = admission_record("rb-train", queue="q", charge={"cpu": "1"}, clusters=(on,), admitted_at=ADMITTED_AT)
+    bound = binding("train", paused=not on, clusters=[on] if on else None, record=record, spec={"placement": placement})
+    upsert(store, ("jobs", job("train", queue="q")), ("bindings", bound))
     return store
 
 
@@ -95,20 +84,10 @@ def test_job_that_karmada_copies_waits_for_its_affinity():
 def test_parts_follow_the_claim_of_their_hyperjob():
     store = store_with()
     hyperjob = TemplateKey(GroupKind("HyperJob.training.volcano.sh"), "ml", "llm")
-    template = job("train", {"cpu": 1}, queue="q")
-    template["metadata"] |= {
-        "annotations": {"volcano-global.io/group": json.dumps({"uid": "h", "split": "s"})},
-        "ownerReferences": [
-            {
-                "apiVersion": "training.volcano.sh/v1alpha1",
-                "kind": "HyperJob",
-                "name": "llm",
-                "uid": "h",
-                "controller": True,
-            }
-        ],
-    }
-    store.jobs.upsert(store.jobs.decode(identified(template, 2)))
+    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "llm", "uid": "h"}
+    group = {"volcano-global.io/group": json.dumps({"uid": "h", "split": "s"})}
+    part = job("train", queue="q", meta={"annotations": group, "ownerReferences": [{**owner, "controller": True}]})
+    upsert(store, ("jobs", part))
     store.expect_hyperjobs()
     store.hyperjob_changed("h", CachedHyperJob("ml", 0, "s", frozenset({"train"}), 1, hyperjob))
     store.data_changed(hyperjob, DataRequirement(clusters=names("m1", "m2")))

@@ -10,16 +10,6 @@ from tests.cache.objects import CREATED, CREATED_MS, admission_record, binding, 
 RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
-def test_restart_restores_admitted_workloads():
-    store, state = Store(), Engine()
-    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1", cpu="1", pods="9")))
-    upsert(store, *(("jobs", job(f"j{number}")) for number in (1, 2)))
-    admitted = binding("j1", paused=False, clusters=["m1"], record=RECORD)
-    upsert(store, ("bindings", admitted), ("bindings", binding("j2")))
-    store.sync_to(state, 0)
-    assert state.plan(0).decisions == ()
-
-
 def restarted(now: int, *, phases: dict[str, str], since: str = CREATED, record: str | None = RECORD, asks: str = "4"):
     """Return an engine that starts at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
     store, state = Store(), Engine()

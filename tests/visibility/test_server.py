@@ -38,31 +38,6 @@ class EveryoneMayRead:
         return None
 
 
-class CountedWorkloads(dict):
-    """Workloads that count how often all of them are read."""
-
-    scans = 0
-
-    def values(self):
-        self.scans += 1
-        return super().values()
-
-
-class CountedState:
-    """An engine's state with counted scans."""
-
-    def __init__(self, state) -> None:
-        self._state = state
-        self.workloads = CountedWorkloads(state.workloads)
-
-    @property
-    def scans(self):
-        return self.workloads.scans
-
-    def __getattr__(self, name):
-        return getattr(self._state, name)
-
-
 def write_certificate(folder) -> None:
     folder.mkdir(exist_ok=True)
     credentials = issue(folder)
@@ -98,16 +73,19 @@ async def served(tmp_path, *, leads=True, state=None, clock=None):
         yield port, certificate, ask
 
 
-async def test_standby_answers_that_it_does_not_lead(tmp_path):
-    async with served(tmp_path, leads=False) as (_, _, ask):
+@pytest.mark.parametrize(
+    ("leads", "has_planned", "says"),
+    [
+        pytest.param(False, True, "not the leader", id="standby"),
+        pytest.param(True, False, "", id="leader-before-its-first-plan"),
+    ],
+)
+async def test_only_a_leader_with_a_plan_answers(tmp_path, leads, has_planned, says):
+    state = planned() if has_planned else worlds.build(worlds.Policy())
+    async with served(tmp_path, leads=leads, state=state) as (_, _, ask):
         status, body = await ask()
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
-    assert "not the leader" in body["message"]
-
-
-async def test_leader_without_a_plan_answers_503(tmp_path):
-    async with served(tmp_path, state=worlds.build(worlds.Policy())) as (_, _, ask):
-        assert (await ask())[0] == 503
+    assert says in body["message"]
 
 
 async def test_one_user_is_limited_and_others_are_not(tmp_path):
@@ -127,22 +105,15 @@ def test_known_users_are_bounded():
     assert len(rates) == 3
 
 
-async def test_concurrent_requests_share_one_scan(tmp_path):
-    state, clock = CountedState(planned()), Clock()
-    async with served(tmp_path, state=state, clock=clock) as (_, _, ask):
-        answers = await asyncio.gather(*(ask(f"user-{number}") for number in range(8)))
-        assert [status for status, _ in answers] == [200] * 8
-        scans = state.scans
-        clock.now += 1.5
-        await ask()
-    assert (scans, state.scans) == (1, 2)
-
-
-async def test_another_state_is_scanned_again():
-    scanner, states = Scanner(Clock()), [CountedState(planned()) for _ in range(2)]
-    for state in states:
-        await scanner.scan(state)
-    assert [state.scans for state in states] == [1, 1]
+async def test_requests_share_one_scan_of_a_state_for_a_second():
+    clock, state, other_state = Clock(), planned(), planned()
+    scanner = Scanner(clock)
+    first, *others = await asyncio.gather(*(scanner.scan(state) for _ in range(8)))
+    assert all(scan is first for scan in others)
+    assert await scanner.scan(other_state) is not first
+    first = await scanner.scan(state)
+    clock.now += 1.5
+    assert await scanner.scan(state) is not first
 
 
 async def test_connections_beyond_the_limit_are_closed(tmp_path, monkeypatch):
