@@ -339,16 +339,17 @@ def test_queue_of_a_configured_kind(meta, spec, found, queue, conditions):
     assert remarks == conditions
 
 
-def test_divisible_kind_requests_its_replicas():
+def test_divisible_kind_requests_more_of_replicas_and_template():
     workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding())
     assert workload.requirements.requests == workload.requirements.gang_requests == {"cpu": 2000, "pods": 4000}
     assert workload.requirements.replicas == 4
     assert workload.requirements.replica_requests == {"cpu": 500, "pods": 1000}
     pod = {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}
-    workload, _ = heard_deployment(
-        deployment(spec={"replicas": 1, "template": pod}, **IN_QUEUE_A), deployment_binding()
-    )
-    assert (workload.requirements.replicas, workload.requirements.requests["cpu"]) == (4, 8000)
+    template = deployment(spec={"replicas": 2, "template": pod}, **IN_QUEUE_A)
+    larger, _ = heard_deployment(template, deployment_binding())
+    assert (larger.requirements.replicas, larger.requirements.requests["cpu"]) == (4, 8000)
+    not_counted, _ = heard_deployment(template, binding("web", kind="Deployment", api_version="apps/v1"))
+    assert not_counted.requirements.requests == {"cpu": 4000, "pods": 2000}
 
 
 OF_FOUR = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))

@@ -60,6 +60,7 @@ def series(lines: list[str], name: str) -> list[str]:
 
 def test_state_is_collected_at_scrape():
     metrics, state, now = ControllerMetrics(), Engine(), wall_clock()
+    assert page(state), "before the first plan"
     metrics.hyperjobs = lambda: {"Running": 2}
     metrics.register_file("admission", lambda: True)
     state.queue_changed(Queue(QueueName("a")))
