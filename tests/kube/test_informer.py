@@ -123,7 +123,7 @@ CUT_AFTER_A_BOOKMARK = watching(event("BOOKMARK", thing("", 8)), HALF_AN_EVENT, 
         pytest.param([FIRST] * 4 + [SECOND], [CUT_BEFORE_ANY_EVENT] * 4 + [ALL_WELL], {"b": 8}, 2, id="empty-watches"),
         pytest.param([FIRST_PAGE, refusing(410), SECOND], [ALL_WELL], {"b": 8}, 1, id="expired-continue-token"),
         pytest.param(
-            [refusing(429, retry_after=0.01), FIRST_PAGE, refusing(503), refusing(500), SECOND],
+            [FIRST_PAGE, refusing(429, retry_after=0.01), refusing(503), refusing(500), SECOND],
             [ALL_WELL],
             {"a": 1, "b": 8},
             1,

@@ -4,7 +4,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from hypothesis import given
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.state.hierarchy import QueueName
@@ -40,7 +40,8 @@ def every_field(entry: object) -> object:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in _TYPES.values() if kind is not DecisionEntry])
-@draws(3)
+# Shrinking entries with all their fields takes minutes.
+@settings(draws(3), phases=[Phase.generate])
 @given(st.data())
 def test_encoded_entries_are_decoded_unchanged(kind, data):
     pen, eye = EntryEncoder(), EntryDecoder()
