@@ -97,15 +97,3 @@ async def test_invalid_estimate_falls_back_to_the_cluster_summary(answer):
         stage.submit("b")
         assert (await stage.hand.next()).workload == "Job ns/b"
         assert player.asked.qsize() == 1, "nobody waits for it again"
-
-
-async def test_pending_reason_names_the_cluster():
-    waits: asyncio.Queue = asyncio.Queue()
-    async with estimating() as (stage, player):
-        stage.loop.on_waits.append(lambda found: [waits.put_nowait(each) for each in found])
-        player.answers.put_nowait(0)
-        stage.submit("a")
-        async with asyncio.timeout(LIMIT_SECONDS):
-            told = await waits.get()
-
-    assert (told.refusal.reason, told.refusal.cluster) == ("InsufficientCapacity", CLUSTER)

@@ -2,16 +2,17 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
 from controller.kube.client import Api
+from controller.kube.collection import Collection
 from controller.kube.informer import Informer, WatchOptions
 from controller.kube.timing import Backoff
 from tests.scripted_server import ScriptedServer, event, listing, paging, refusing, scripted_server, thing, watching
@@ -21,61 +22,45 @@ PATH = "/apis/example.io/v1/things"
 ALL_WELL = watching(then="hang")
 
 
-class Shelf:
-    """A sink that keeps names with their versions and can be waited for."""
-
-    def __init__(self) -> None:
-        self.things: dict[str, str] = {"nothing was told": ""}
-        self.replaced = 0
-        self.voided = 0
-        self.changed = asyncio.Event()
-
-    def replace_in_steps(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
-        self.replaced += 1
-        self.voided += not objects
-        kept = {name: self.things[name] for _, name in unreadable if name in self.things}
-        self.things = kept | {name(obj): version(obj) for obj in objects}
-        self.changed.set()
-        yield
-
-    def upsert(self, obj: Any) -> None:
-        self.things[name(obj)] = version(obj)
-        self.changed.set()
-
-    def remove(self, obj: Any) -> None:
-        self.things.pop(name(obj), None)
-        self.changed.set()
-
-    def forget(self, _: str, name: str) -> None:
-        self.things.pop(name, None)
-        self.changed.set()
-
-    async def contains(self, expected: dict[str, int]) -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while self.things != {key: str(value) for key, value in expected.items()}:
-                self.changed.clear()
-                await self.changed.wait()
-
-    async def was_replaced(self, times: int) -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while self.replaced < times:
-                self.changed.clear()
-                await self.changed.wait()
+class Seen(NamedTuple):
+    key: tuple[str, str]
+    uid: str
+    resource_version: int
 
 
-def name(obj: Any) -> str:
-    return str(obj["metadata"]["name"])
-
-
-def version(obj: Any) -> str:
-    return str(obj["metadata"]["resourceVersion"])
-
-
-def decode(raw: bytes) -> Any:
+def decode(raw: bytes) -> Seen:
     obj = json.loads(raw)
     if obj.get("poison"):
         raise ValueError("poison")
-    return obj
+    name = obj["metadata"]["name"]
+    return Seen(("ns", name), name, int(obj["metadata"]["resourceVersion"]))
+
+
+class Shelf(Collection[Seen]):
+    """A collection that counts its lists and can be waited for."""
+
+    def __init__(self) -> None:
+        super().__init__(decode, lambda *_: self.changed.set())
+        self.replaced = 0
+        self.changed = asyncio.Event()
+
+    @property
+    def things(self) -> dict[str, int]:
+        return {obj.uid: obj.resource_version for obj in self}
+
+    def replace_in_steps(self, objects: Iterable[Seen], *, unreadable=()) -> Iterator[None]:
+        yield from super().replace_in_steps(objects, unreadable=unreadable)
+        self.replaced += bool(objects)
+        self.changed.set()
+
+    async def until(self, question: Callable[[], bool]) -> None:
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not question():
+                self.changed.clear()
+                await self.changed.wait()
+
+    async def contains(self, expected: dict[str, int]) -> None:
+        await self.until(lambda: self.is_complete and self.things == expected)
 
 
 @pytest.fixture
@@ -162,7 +147,9 @@ async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, 
     server.says("GET", PATH, paging(*small, *large, version=9, expires_at=expires_at))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({name(each): int(version(each)) for each in [*small, *large]})
+        await shelf.contains(
+            {each["metadata"]["name"]: int(each["metadata"]["resourceVersion"]) for each in [*small, *large]}
+        )
         assert shelf.replaced == informer.lists == 1
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
@@ -215,7 +202,6 @@ async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
         release.set()
         await shelf.contains({"old": 2})
         assert informer.synced.is_set()
-        assert shelf.voided == 1
 
 
 async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_path):
@@ -301,7 +287,7 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
 
 
 class LongShelf(Shelf):
-    """A sink that applies a list object by object, and records how many in each turn of the event loop."""
+    """A collection that records how many objects of a list are applied in each turn of the event loop."""
 
     def __init__(self, informer: Informer[Any]) -> None:
         super().__init__()
@@ -310,26 +296,16 @@ class LongShelf(Shelf):
         self.synced_between_slices = False
         self._turn_has_begun = self._is_replacing = False
 
-    def replace_in_steps(self, objects: Sequence[Any], *, unreadable: Iterable[tuple[str, str]] = ()) -> Iterator[None]:
+    def replace_in_steps(self, objects: Iterable[Seen], *, unreadable=()) -> Iterator[None]:
         self._is_replacing = True
-        for obj in objects:
-            self.upsert(obj)
-            self._count()
-            yield
-        for key in self.things.keys() - {name(obj) for obj in objects}:
-            del self.things[key]
-            self._count()
+        for _ in super().replace_in_steps(objects, unreadable=unreadable):
+            if not self._turn_has_begun:
+                self._turn_has_begun = True
+                self.slices.append(0)
+                asyncio.get_running_loop().call_soon(self._end_turn)
+            self.slices[-1] += 1
             yield
         self._is_replacing = False
-        self.replaced += 1
-        self.changed.set()
-
-    def _count(self) -> None:
-        if not self._turn_has_begun:
-            self._turn_has_begun = True
-            self.slices.append(0)
-            asyncio.get_running_loop().call_soon(self._end_turn)
-        self.slices[-1] += 1
 
     def _end_turn(self) -> None:
         self._turn_has_begun = False
@@ -343,9 +319,9 @@ async def test_long_lists_are_applied_in_slices_before_synced(server, tmp_path):
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
     async with informing(server, tmp_path) as (informer, _):
         informer._sink = shelf = LongShelf(informer)
-        await shelf.was_replaced(1)
+        await shelf.until(lambda: shelf.replaced == 1)
         assert len(shelf.things) == 1_800
-        await shelf.was_replaced(2)
+        await shelf.until(lambda: shelf.replaced == 2)
         assert len(shelf.things) == 300
         assert max(shelf.slices) == 500
         assert not shelf.synced_between_slices
@@ -363,4 +339,4 @@ async def test_relist_request_while_a_list_is_applied_lists_again(server, tmp_pa
                 await asyncio.sleep(0)
         informer.relist()
         await informer.synced.wait()
-        assert shelf.things == {"new": "8"}
+        assert shelf.things == {"new": 8}
