@@ -1,6 +1,8 @@
 """Decision logs in files for the history endpoint."""
 
+from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
+from controller.engine.plan import Plan
 from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -15,6 +17,7 @@ from tests.reporting.decision_log.recording import REVISION, encode
 from tests.reporting.decision_log.test_replay import run
 
 START = worlds.NOW
+DEFAULT = Policy()
 
 
 def write_life(path, seed: int = 3, **options) -> int:
@@ -49,13 +52,16 @@ def job(name: str, queue: str = "a", *, namespace: str = "one", cpu: int = 2, **
 class Log:
     """A log that is written step by step: one file, one plan for each step."""
 
-    def __init__(self, path, *, now: int = START, identity: str = "pod-1") -> None:
+    def __init__(self, path=None, *, now: int = START, identity: str = "pod-1", policy: Policy = DEFAULT) -> None:
         self.path = path
         self.now = now
-        self.state = Engine(Policy())
-        self.items: list[Item] = [NewFile(Header(Policy(), now, "1.0", identity))]
-        self.handler = RecordingHandler(self.state, self.items.append)
+        self.state = Engine(policy)
+        self.items: list[Item] = [NewFile(Header(policy, now, "1.0", identity))]
+        self.handler = RecordingHandler(self.state, self.take)
         self.plans = 0
+
+    def take(self, item: Item) -> None:
+        self.items.append(item)
 
     def world(self, queues, clusters) -> None:
         for queue in queues:
@@ -70,12 +76,17 @@ class Log:
     def remove(self, uid: str) -> None:
         self.handler.workload_removed(WorkloadUid(uid), self.now)
 
-    def plan(self, *, after: int = 1_000) -> None:
+    def start_file(self) -> None:
+        """Begin another file with a snapshot."""
+        self.items = [NewFile(Header(self.state.policy, self.now, is_whole=False), take_checkpoint(self.state))]
+
+    def plan(self, *, after: int = 1_000) -> Plan:
         self.now += after
         plan, builder = self.state.plan(self.now), RecordBuilder(self.state)
         self.plans += 1
         records = (*builder.plan_records(plan), *builder.pending_records(plan.waits))
         self.items.append(PlanRecord(PlanEntry(self.plans, self.now, None, REVISION, len(records)), records))
+        return plan
 
     def write(self) -> None:
         self.path.write_bytes(b"".join(encode(self.items)))

@@ -89,28 +89,17 @@ async def test_rejected_eviction_selects_another_victim():
 
 
 @virtual_time
-async def test_recorded_nomination_survives_restart_and_comes_first():
-    async with looping(cpus=2) as stage:
-        stage.store.configure(RECLAIM)
-        for name in ("lender", "borrower"):
-            stage.tell(
-                stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}}
-            )
-        run(stage, "a")
-        stage.submit("older", "lender")
-        demand = stage_demand(stage)
-        record = {"uid": UID.format("held"), "queue": "lender", **HELD, "nominatedRequests": demand}
-        stage.submit("held", "lender", record=record)
-        assert (await stage.hand.next()).workload == "Job ns/held"
-
-
-@virtual_time
 async def test_rejected_admission_of_a_nominated_workload_is_retried():
     async with looping(cpus=2) as stage:
         stage.tell(stage.store.queues, {"metadata": {"name": "lender"}, "spec": {"weight": 1}})
         stage.submit("other", "lender", suspension={"scheduling": True, "dispatching": True})
         uid = WorkloadUid(UID.format("held"))
-        record = {"uid": uid, "queue": "lender", **HELD, "nominatedRequests": stage_demand(stage)}
+        record = {
+            "uid": uid,
+            "queue": "lender",
+            **HELD,
+            "nominatedRequests": {"cpu": "1", "memory": "1Gi", "pods": "1"},
+        }
         record["nominatedAt"] = format_time(wall_clock())
         stage.submit("held", "lender", record=record)
         assert (await stage.hand.next()).workload == "Job ns/held"
@@ -120,13 +109,6 @@ async def test_rejected_admission_of_a_nominated_workload_is_retried():
         write = await stage.hand.next()
         assert (write.workload, write.effect) == ("Job ns/held", "admit")
         assert 100 <= wall_clock() - began < 1000
-
-
-def stage_demand(stage: Stage) -> dict[str, str]:
-    """Return the requests of one job as in a record."""
-    found = next(iter(stage.store.jobs)).requests
-    assert found is not None
-    return {"cpu": "1", "memory": str(found.total.get("memory", 0)), "pods": "1"}
 
 
 @virtual_time

@@ -119,7 +119,9 @@ def large(**parts):
     tolerations = [{"key": f"t{n}"} for n in range(parts.get("tolerations", 0))]
     overflow = {"clusterNames": [f"o{n}" for n in range(parts.get("overflow", 0))]}
     terms = [{"affinityName": f"a{n}", **affinity, "overflowAffinities": [overflow]} for n in range(parts["terms"])]
-    return {"clusterAffinities": terms, "clusterTolerations": tolerations}
+    weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * parts.get("weights", 0)
+    division = divided(weightPreference={"staticWeightList": weights}) if weights else {}
+    return {"clusterAffinities": terms, "clusterTolerations": tolerations, **division}
 
 
 @pytest.mark.parametrize(
@@ -130,6 +132,7 @@ def large(**parts):
         pytest.param({"terms": 1, "expressions": MAX_CONDITIONS // 10}, id="values"),
         pytest.param({"terms": 0, "tolerations": MAX_CONDITIONS}, id="tolerations"),
         pytest.param({"terms": 1, "overflow": MAX_CONDITIONS}, id="overflow"),
+        pytest.param({"terms": 0, "weights": MAX_CONDITIONS // 2}, id="static-weights"),
     ],
 )
 def test_too_large_placement_is_rejected(parts):
@@ -137,13 +140,6 @@ def test_too_large_placement_is_rejected(parts):
     read(large(**parts))
     with pytest.raises(PlacementError, match="use at most"):
         read(large(**{name: count + (name == last) for name, count in parts.items()}))
-
-
-def test_static_weights_count_towards_placement_size():
-    weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * (MAX_CONDITIONS // 2 + 1)
-    preference = {"replicaSchedulingType": "Divided", "weightPreference": {"staticWeightList": weights}}
-    with pytest.raises(PlacementError, match=f"use at most {MAX_CONDITIONS}"):
-        read({"replicaScheduling": preference})
 
 
 def test_unknown_operator_is_rejected_by_name():
