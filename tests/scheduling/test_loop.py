@@ -254,6 +254,17 @@ async def test_rejected_eviction_is_retried_while_needed(needed):
             assert 100 <= wall_clock() - began < 1000
 
 
+@virtual_time
+async def test_many_pending_workloads_are_logged_as_counts(capsys):
+    async with looping(cpus=0) as stage:
+        for number in range(60):
+            stage.submit(f"j{number}")
+        await asyncio.sleep(0.05)
+    told = capsys.readouterr().out
+    assert "workloads pending" in told
+    assert told.count("workload pending") <= 50
+
+
 @pytest.mark.parametrize(
     ("function", "is_first", "step"),
     [
