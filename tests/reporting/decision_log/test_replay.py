@@ -208,7 +208,7 @@ def files_with_snapshot(first: int) -> Iterator[list[Item]]:
         pytest.param({"not_fitting_since": ()}, 106, id="resize"),
         pytest.param({"rescheduled": ()}, 0, id="reschedules"),
         pytest.param({"incomplete_gangs": ()}, 0, id="gangs", marks=pytest.mark.long),  # needs many runs
-        pytest.param({"usability_changed_at": None}, 0, id="cluster-usability"),
+        pytest.param({"usability_changed_at": None}, 4, id="cluster-usability"),
     ],
 )
 def test_incomplete_history_in_snapshot_is_detected(missing, first, monkeypatch):
