@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from localup.apply import wait_until
-from tests.localup.demo.demo_process import read_until
+from tests.localup.demo.demo_process import demo_starter, read_until
 from tests.waiting import LIMIT_SECONDS
+
+
+@pytest.fixture
+def demo(binaries, tmp_path):
+    """Return a function that starts the demo with its own folder for temporary files."""
+    with demo_starter(tmp_path) as start:
+        yield start
 
 
 def family(pid):

@@ -8,13 +8,15 @@ from localup.karmada.member import Node, allocatable_modelings
 from tests.clusters import default_models
 
 GI = 2**30
-EMPTY_NODE = {"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8_000, "pods": 110_000}
+EMPTY = Node({"cpu": 64_000, "memory": 256 * GI, "nvidia.com/gpu": 8_000, "pods": 110_000})
 
 
-def grades(*nodes):
-    counted = allocatable_modelings(default_models(), nodes)
-    assert [item["grade"] for item in counted] == list(range(9))
-    return {item["grade"]: item["count"] for item in counted if item["count"]}
+def free(**amounts):
+    return Node({**amounts, "pods": 110_000})
+
+
+def used(**amounts):
+    return Node(EMPTY.allocatable, {"pods": 3_000, **amounts})
 
 
 def test_definition_writes_the_default_grades_of_karmada():
@@ -24,31 +26,20 @@ def test_definition_writes_the_default_grades_of_karmada():
 
 
 @pytest.mark.parametrize(
-    ("free", "grade"),
+    ("nodes", "grades"),
     [
-        pytest.param({"cpu": 64_000, "memory": 512 * GI}, 7, id="both-reach-their-lower-end"),
-        pytest.param({"cpu": 63_999, "memory": 1024 * GI}, 6, id="less-cpu"),
-        pytest.param({"cpu": 128_000, "memory": 10 * GI}, 1, id="less-memory"),
-        pytest.param({"cpu": 128_000}, 0, id="no-memory"),
-        pytest.param({"cpu": 500_000, "memory": 4096 * GI}, 8, id="last-grade"),
+        pytest.param([free(cpu=64_000, memory=512 * GI)], {7: 1}, id="both-reach-their-lower-end"),
+        pytest.param([free(cpu=63_999, memory=1024 * GI)], {6: 1}, id="less-cpu"),
+        pytest.param([free(cpu=128_000, memory=10 * GI)], {1: 1}, id="less-memory"),
+        pytest.param([free(cpu=128_000)], {0: 1}, id="no-memory"),
+        pytest.param([free(cpu=500_000, memory=4096 * GI)], {8: 1}, id="last-grade"),
+        pytest.param([used(cpu=60_000, memory=16 * GI)], {3: 1}, id="usage-of-pods"),
+        pytest.param([used(cpu=64_001), EMPTY], {6: 1}, id="overcommitted-node-is-left-out"),
+        pytest.param([EMPTY, used(pods=110_000), EMPTY], {6: 1}, id="stops-at-a-node-without-room-for-pods"),
     ],
 )
-def test_a_node_counts_in_the_lowest_grade_of_its_resources(free, grade):
-    assert grades(Node({**free, "pods": 110_000})) == {grade: 1}
-
-
-def test_usage_of_pods_reduces_the_grade():
-    assert grades(Node(EMPTY_NODE, {"cpu": 60_000, "memory": 16 * GI, "pods": 3_000})) == {3: 1}
-
-
-def test_an_overcommitted_node_is_left_out():
-    assert grades(Node(EMPTY_NODE, {"cpu": 64_001, "pods": 3_000}), Node(EMPTY_NODE)) == {6: 1}
-
-
-def test_counting_stops_at_a_node_that_takes_no_more_pods():
-    full = Node(EMPTY_NODE, {"cpu": 1_000, "pods": 110_000})
-    assert grades(Node(EMPTY_NODE), full, Node(EMPTY_NODE)) == {6: 1}
-
-
-def test_a_cluster_without_grades_reports_no_counts():
-    assert allocatable_modelings([], [Node(EMPTY_NODE)]) == []
+def test_a_node_counts_in_the_lowest_grade_of_its_resources(nodes, grades):
+    counted = allocatable_modelings(default_models(), nodes)
+    assert [item["grade"] for item in counted] == list(range(9))
+    assert {item["grade"]: item["count"] for item in counted if item["count"]} == grades
+    assert allocatable_modelings([], nodes) == []

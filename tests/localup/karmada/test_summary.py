@@ -61,10 +61,6 @@ def test_status_has_the_fields_of_a_real_one(captured_objects):
     }
 
 
-def test_cluster_without_annotation_is_not_simulated():
-    assert MemberDescription.of(cluster()) is None
-
-
 @pytest.mark.parametrize(
     "annotations",
     [
@@ -82,3 +78,4 @@ def test_cluster_without_annotation_is_not_simulated():
 def test_invalid_annotations_are_rejected(annotations):
     with pytest.raises(DescriptionError, match=r"standin\.volcano-global\.io"):
         MemberDescription.of(cluster(**annotations))
+    assert MemberDescription.of(cluster()) is None, "a cluster without annotations is not simulated"
