@@ -29,12 +29,6 @@ def test_short_crd_is_served_like_the_real_one(file, real_definitions):
     assert outline(definition(file)) == outline(definition(real_definitions / file.name))
 
 
-@pytest.mark.parametrize("file", SHORT, ids=lambda file: file.stem)
-def test_crd_file_has_the_name_of_its_crd(file):
-    spec = definition(file)["spec"]
-    assert file.stem == f"{spec['group']}_{spec['names']['plural']}"
-
-
 @pytest.mark.parametrize("file", sorted(DATA.glob("[bcw]*-*.yaml")), ids=lambda file: file.stem)
 def test_binding_cluster_and_work_are_stored_unchanged(control_plane, file):
     assert_stored(control_plane, read_object(file))

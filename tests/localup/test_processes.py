@@ -14,11 +14,11 @@ def lives(pid):
     return answer.stdout.strip() not in {"", "Z", "Z+", "Zs"}
 
 
-def gone_soon(pid):
+def soon(condition):
     ends = time.monotonic() + 10
-    while lives(pid) and time.monotonic() < ends:
+    while not condition() and time.monotonic() < ends:
         time.sleep(0.01)
-    return not lives(pid)
+    return condition()
 
 
 def test_child_is_killed_with_its_parent(tmp_path):
@@ -31,39 +31,23 @@ def test_child_is_killed_with_its_parent(tmp_path):
     assert lives(child)
     us.kill()
     us.communicate()
-    assert gone_soon(child)
+    assert soon(lambda: not lives(child))
 
 
-def test_all_processes_of_the_session_end(tmp_path):
+def test_terminated_process_ends_with_its_children_by_force(tmp_path):
     log = tmp_path / "log"
-    process = spawn(["sh", "-c", "sleep 1000 & echo $!; wait"], log=log)
-    while not log.exists() or not log.read_text():
-        time.sleep(0.01)
-    terminate(process, grace_seconds=1)
-    assert gone_soon(int(log.read_text()))
-
-
-def test_process_that_ignores_sigterm_is_killed(tmp_path):
-    log = tmp_path / "log"
-    process = spawn([sys.executable, "-c", DEAF], log=log)
-    while not log.exists() or not log.read_text():
-        time.sleep(0.01)
+    process = spawn(["sh", "-c", "trap '' TERM; sleep 1000 & echo $!; wait; sleep 1000"], log=log)
+    assert soon(lambda: log.exists() and log.read_text().endswith("\n"))
+    child = int(log.read_text())
     terminate(process, grace_seconds=0.1)
     assert process.returncode == -signal.SIGKILL
-
-
-DEAF = """
-import signal, time
-signal.signal(signal.SIGTERM, signal.SIG_IGN)
-print("deaf", flush=True)
-time.sleep(1000)
-"""
+    assert soon(lambda: not lives(child))
 
 
 def test_ended_process_is_reported_with_its_last_lines(tmp_path):
     service = ChildProcess("etcd", tmp_path / "log")
     service.start(["sh", "-c", "echo the disk is gone; exit 3"])
-    gone_soon(service.pid)
+    assert soon(lambda: not lives(service.pid))
     with pytest.raises(ProcessError, match=r"(?s)etcd ended unexpectedly \(exit code 3\).*the disk is gone"):
         service.check()
     service.stop()

@@ -1,15 +1,12 @@
 """Programs of a real Karmada and the fake kubelet's pods; Karmada's behaviour is tested in tests/karmada."""
 
 import pytest
-import yaml
 
 from controller.engine.state.resources import MILLI, PODS
-from localup.controlplane import CRDS
 from localup.karmada.member import Phase, Run
 from localup.karmada.workloads import IdenticalPods, Workload
 from localup.members.members import external_usage_pod, node_status, pods_of
 from localup.processes import StepError
-from localup.realkarmada import processes as karmada_processes
 from localup.realkarmada.processes import KARMADA_BIN, Programs, programs_from_environment
 
 NAMES = ("karmada-controller-manager", "karmada-scheduler", "karmada-webhook")
@@ -25,17 +22,15 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_programs_of_a_folder_report_their_version(folder):
-    programs = Programs.from_folder(folder)
-    assert [programs.path(name).name for name in NAMES] == list(NAMES)
-    assert programs.version == "v9.9.9"
-
-
-def test_programs_built_without_the_prefix_are_found(folder):
+@pytest.mark.parametrize("prefix", ["karmada-", ""])
+def test_environment_variable_names_the_folder_of_programs(folder, monkeypatch, prefix):
+    monkeypatch.delenv(KARMADA_BIN, raising=False)
+    assert programs_from_environment() is None
     for name in NAMES:
-        (folder / name).rename(folder / name.removeprefix("karmada-"))
-    programs = Programs.from_folder(folder)
-    assert [programs.path(name).name for name in NAMES] == ["controller-manager", "scheduler", "webhook"]
+        (folder / name).rename(folder / name.replace("karmada-", prefix))
+    monkeypatch.setenv(KARMADA_BIN, str(folder))
+    programs = programs_from_environment()
+    assert [programs.path(name).name for name in NAMES] == [name.replace("karmada-", prefix) for name in NAMES]
     assert programs.version == "v9.9.9"
 
 
@@ -44,20 +39,6 @@ def test_missing_or_unexecutable_programs_are_named(folder):
     (folder / NAMES[2]).chmod(0o644)
     with pytest.raises(StepError, match=r"has no karmada-scheduler, karmada-webhook; name a folder"):
         Programs.from_folder(folder)
-
-
-def test_environment_variable_names_the_folder(folder, monkeypatch):
-    monkeypatch.delenv(KARMADA_BIN, raising=False)
-    assert programs_from_environment() is None
-    monkeypatch.setenv(KARMADA_BIN, str(folder))
-    assert programs_from_environment() == Programs.from_folder(folder)
-
-
-def test_its_short_crds_do_not_duplicate_others():
-    more = [item["metadata"]["name"] for item in yaml.safe_load_all(karmada_processes._DEFINITIONS.read_text())]
-    there = {yaml.safe_load(file.read_text())["metadata"]["name"] for file in CRDS.glob("*.yaml")}
-    assert len(more) == len(set(more))
-    assert there.isdisjoint(more)
 
 
 def job():
