@@ -9,6 +9,7 @@ from typing import Any
 from localup.api import Api, ApiError
 from localup.apply import apply_files, create_namespace
 from localup.controlplane import ControlPlane
+from localup.demo.scenario import volcano_job
 from localup.stack import Stack
 
 WORLD = Path(__file__).parent / "smoke.yaml"
@@ -70,16 +71,7 @@ class Smoke:
             time.sleep(0.1)
 
     def _job(self, name: str, queue: str = "q", *, runtime: str = "1s", **more: Any) -> dict[str, Any]:
-        resources = {"requests": {"cpu": "1", "memory": "1Gi"}}
-        containers = [{"name": "main", "image": "busybox", "resources": resources}]
-        task = {
-            "name": "main",
-            "replicas": 1,
-            "template": {"spec": {"restartPolicy": "Never", "containers": containers}},
-        }
-        head = {"name": name, "annotations": {"volcano-global.io/runtime": runtime}}
-        spec = {"minAvailable": 1, "queue": queue, "tasks": [task], **more}
-        return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": head, "spec": spec}
+        return volcano_job(f"{NAMESPACE}/{name}", queue, pods=1, cpu=1, memory="1Gi", runtime=runtime, **more)
 
     def _record(self, name: str) -> dict[str, Any]:
         binding = self.api.get(self.path("resourcebindings", f"{name}-job"))
@@ -155,7 +147,7 @@ class Smoke:
         low = self.path("jobs", "low")
         self.until(lambda: self.api.get(low)["status"]["state"]["phase"] == "Running", "a job to evict")
         # The preemptor stays, since the evicted job might be admitted again before its status is cleaned up.
-        high = self._job("high", "small", runtime="10m", priorityClassName="smoke-high")
+        high = self._job("high", "small", runtime="10m", priority="smoke-high")
         self.api.create(self.path("jobs"), high)
         self.until(lambda: self.api.get(low)["status"]["state"].get("reason") == "Evicted", "its status cleaned up")
         bound = self.path("resourcebindings", "low-job")

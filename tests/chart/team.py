@@ -1,51 +1,25 @@
 """Creates a team with namespace, queue, policy and cluster, and runs jobs through an installation."""
 
 import json
+from pathlib import Path
 
 from localup.api import ApiError
-from localup.apply import create_namespace
+from localup.apply import apply_files, create_namespace
+from localup.demo.scenario import volcano_job
 from tests.chart.site import Site
 
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/team/jobs"
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/team/resourcebindings"
-QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
-CLUSTERS = "/apis/cluster.karmada.io/v1alpha1/clusters"
 
 
 def create_objects(site: Site) -> None:
-    """Create a team, a queue and a member cluster."""
+    """Create a team, a queue, a policy and a member cluster."""
     create_namespace(site.api, "team")
-    site.api.create(
-        QUEUES,
-        {
-            "apiVersion": "scheduling.volcano.sh/v1beta1",
-            "kind": "Queue",
-            "metadata": {"name": "q"},
-            "spec": {"weight": 1},
-        },
-    )
-    capacity = {"standin.volcano-global.io/allocatable": json.dumps({"cpu": "8", "memory": "64Gi", "pods": "100"})}
-    head = {"name": "member1", "annotations": capacity}
-    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-    site.api.create(
-        CLUSTERS, {"apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster", "metadata": head, "spec": spec}
-    )
-    policy = {
-        "resourceSelectors": [{"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}],
-        "placement": {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]},
-    }
-    head = {"apiVersion": "policy.karmada.io/v1alpha1", "kind": "PropagationPolicy", "metadata": {"name": "jobs"}}
-    site.api.create("/apis/policy.karmada.io/v1alpha1/namespaces/team/propagationpolicies", {**head, "spec": policy})
+    apply_files(site.api, Path(__file__).with_suffix(".yaml"))
 
 
 def job(name: str, queue: str = "q") -> dict:
-    resources = {"requests": {"cpu": "3", "memory": "1Gi"}}
-    pod = {
-        "spec": {"restartPolicy": "Never", "containers": [{"name": "main", "image": "busybox", "resources": resources}]}
-    }
-    spec = {"minAvailable": 1, "queue": queue, "tasks": [{"name": "main", "replicas": 1, "template": pod}]}
-    head = {"name": name, "annotations": {"volcano-global.io/runtime": "1s"}}
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": head, "spec": spec}
+    return volcano_job(f"team/{name}", queue, pods=1, cpu=3, memory="1Gi", runtime="1s")
 
 
 def phase(site: Site, name: str) -> str:

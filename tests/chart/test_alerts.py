@@ -26,6 +26,13 @@ def run(*command: str | Path) -> None:
     assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
+def promtool_check(groups, folder: Path) -> None:
+    """Check the syntax of rules."""
+    path = folder / "rules.yaml"
+    path.write_text(yaml.safe_dump(groups))
+    run("promtool", "check", "rules", path)
+
+
 def test_every_alert_links_to_its_paragraph():
     anchors = {
         re.sub(r"[^a-z0-9 -]", "", title.lower()) for title in re.findall("^### (.*)", PAGE.read_text(), re.MULTILINE)
@@ -47,9 +54,7 @@ def test_every_alert_has_a_scenario():
 @pytest.mark.process
 def test_promtool_accepts_the_rendered_alerts(render, tmp_path):
     values = {"metrics": {"prometheusRule": {"enabled": True}}}
-    path = tmp_path / "alerts.yaml"
-    path.write_text(yaml.safe_dump(render(values).one("PrometheusRule", "")["spec"]))
-    run("promtool", "check", "rules", path)
+    promtool_check(render(values).one("PrometheusRule", "")["spec"], tmp_path)
 
 
 @promtool

@@ -1,6 +1,5 @@
 """The chart can be packaged, and rendered into manifests for Kustomize."""
 
-import base64
 import os
 import shutil
 import subprocess
@@ -21,12 +20,6 @@ def make(target: str, *arguments: str) -> None:
     command = ["make", *settings, target]
     ended = subprocess.run(command, cwd=ROOT, env=os.environ, capture_output=True, text=True, check=False)
     assert ended.returncode == 0, ended.stdout + ended.stderr
-
-
-def test_chart_has_the_icon_of_the_documentation():
-    kind, _, data = yaml.safe_load((CHART / "Chart.yaml").read_text())["icon"].partition(",")
-    assert kind == "data:image/svg+xml;base64"
-    assert base64.b64decode(data) == (ROOT / "docs" / "images" / "icon.svg").read_bytes()
 
 
 @pytest.mark.process

@@ -10,6 +10,8 @@ import pytest
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from certs.store import DirectoryStore
 from localup.api import ApiError
+from localup.apply import apply_files
+from localup.controlplane import CRDS
 from tests.chart import sandbox
 from tests.chart.helm import NAMESPACE
 from tests.chart.site import Site, list_all, opened
@@ -18,25 +20,6 @@ from tests.image.tree import build_tree
 
 POLICY = "/apis/policy.karmada.io/v1alpha1"
 INTERPRETER = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
-#: Karmada's own definition is not needed in ``--real-definitions``.
-OVERRIDES = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "clusteroverridepolicies.policy.karmada.io"},
-    "spec": {
-        "group": "policy.karmada.io",
-        "scope": "Cluster",
-        "names": {"kind": "ClusterOverridePolicy", "plural": "clusteroverridepolicies"},
-        "versions": [
-            {
-                "name": "v1alpha1",
-                "served": True,
-                "storage": True,
-                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}},
-            }
-        ],
-    },
-}
 PROCESSES = ("controller", "webhook", "certs", "hyperjobs")
 REASON = sandbox.reason_not_possible()
 
@@ -47,7 +30,8 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=st
 def site(real_definitions, fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder, crds=real_definitions) as site:
-        site.api.create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", OVERRIDES)
+        # Karmada's own definition is not needed in ``--real-definitions``.
+        apply_files(site.api, CRDS / "policy.karmada.io_clusteroverridepolicies.yaml")
         create_objects(site)
         yield site
 

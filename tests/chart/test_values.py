@@ -9,14 +9,10 @@ import pytest
 import yaml
 
 from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
-from controller.cache.store import Store
-from controller.engine.engine import Engine
-from controller.reporting.metrics import ControllerMetrics
 from controller.settings import parse_flags
 from tests.chart import schema
 from tests.chart.helm import CHART, NAMESPACE, RELEASE, HelmError
 from tests.chart.matrix import VALUES
-from webhook.metrics import WebhookMetrics
 
 PROVIDED = ("controller", "webhook", "certs")
 DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
@@ -26,20 +22,13 @@ def test_schema_matches_the_models():
     assert schema.FILE.read_text() == schema.text(), "run python -m tests.chart.schema"
 
 
-def test_default_configuration_matches_the_processes():
-    assert VolcanoGlobalConfiguration.model_validate(DEFAULTS["admission"]) == VolcanoGlobalConfiguration()
+def test_default_configuration_is_complete_and_equal():
+    def keys(node):
+        return {key: keys(inner) for key, inner in node.items()} if isinstance(node, dict) else None
 
-
-def test_every_configuration_key_is_a_value():
-    def keys(model, found):
-        for name, field in model.model_fields.items():
-            alias = field.alias or name
-            if alias not in {"apiVersion", "kind"}:
-                assert alias in found
-                if hasattr(field.annotation, "model_fields"):
-                    keys(field.annotation, found[alias])
-
-    keys(VolcanoGlobalConfiguration, DEFAULTS["admission"])
+    default = VolcanoGlobalConfiguration()
+    assert VolcanoGlobalConfiguration.model_validate(DEFAULTS["admission"]) == default
+    assert keys(default.model_dump(by_alias=True, exclude={"api_version", "kind"})) == keys(DEFAULTS["admission"])
 
 
 def test_app_version_is_the_project_version():
@@ -48,28 +37,16 @@ def test_app_version_is_the_project_version():
     assert chart["version"] == chart["appVersion"] == version[1]
 
 
-def test_lint_passes(helm):
-    assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART)
-
-
 @pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_lint_passes_for_values(helm, values):
+def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, values=values)
-
-
-@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_processes_load_the_rendered_configuration(render, values):
-    configuration = load_configuration(render(values).admission())
+    rendered = render(values)
+    configuration = load_configuration(rendered.admission())
     chosen = values.get("admission", {})
     assert configuration.queue_order == chosen.get("queueOrder", "PriorityFirst")
     assert len(configuration.integrations) == len(chosen.get("integrations", []))
     assert configuration.resize.grace_period == timedelta(minutes=5)
-
-
-@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
-def test_webhook_gates_the_configured_kinds(render, values):
-    rendered = render(values)
-    configuration = load_configuration(rendered.admission())
+    # The webhook gates the configured kinds.
     wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.integrations)}
     (mutating,) = [each for each in rendered.objects() if each["kind"] == "MutatingWebhookConfiguration"]
     (condition,) = mutating["webhooks"][0]["matchConditions"]
@@ -179,23 +156,6 @@ def test_each_karmada_preset_has_its_kubeconfig(render, preset, secret, key):
         assert volume["secret"]["items"] == [{"key": key, "path": "kubeconfig"}]
 
 
-def test_dashboard_and_alerts_use_existing_metrics():
-    metrics, state = ControllerMetrics(), Engine()
-    state.plan(0)
-    metrics.register_state(lambda: state, Store(), {})
-    known = {each.name for each in (*metrics.registry.collect(), *WebhookMetrics().registry.collect())}
-    text = (CHART / "files" / "alerts.yaml").read_text() + (CHART / "files" / "dashboard.json").read_text()
-    asked = set(re.findall(r"\b(?:volcano_global|process)_[a-z_]+[a-z]\b", text))
-    assert len(asked) > 10
-    for name in asked:
-        assert re.sub(r"_(total|bucket|count|sum)$", "", name) in known, name
-
-
-def test_dashboard_panels_have_units():
-    panels = json.loads((CHART / "files" / "dashboard.json").read_text())["panels"]
-    assert all(panel["fieldConfig"]["defaults"]["unit"] for panel in panels if panel["type"] != "row")
-
-
 def test_estimators_use_the_scheduler_certificates(render):
     values = {"admission": {"nodeEstimates": "Estimator"}, "controller": {"estimator": {"secretName": "karmada-cert"}}}
     pod = render(values).pods()["vg-volcano-global-controller"]
@@ -231,16 +191,22 @@ def test_visibility_endpoint_has_port_certificate_and_address(render):
     assert "queues.example.com" in json.dumps(rendered.of("Job", "CronJob"))
 
 
-def test_visibility_endpoint_is_absent_by_default(rendered):
+def test_optional_parts_are_absent_by_default(rendered, render):
     names = [each["metadata"]["name"] for each in (*rendered.manifests, *rendered.objects())]
     assert [name for name in names if name.endswith("-visibility")] == []
-
-
-def test_estimator_flags_are_absent_by_default(render):
     pod = render({"controller": {"estimator": {"secretName": "karmada-cert"}}}).pods()["vg-volcano-global-controller"]
-
     assert not any("estimator" in each for each in pod["containers"][0]["args"])
     assert not any(each["name"] == "estimator" for each in pod["volumes"])
+
+
+def test_documented_objects_are_created_by_the_chart(helm):
+    text = helm.run("template", "volcano-global", CHART, "--namespace", "karmada-system")
+    made = {(each["kind"].lower(), each["metadata"]["name"]) for each in yaml.safe_load_all(text) if each}
+    root = CHART.parents[1]
+    pages = "".join(page.read_text() for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")))
+    named = set(re.findall(r"\b(deployment|job|cronjob|service|secret)/(volcano-global-[a-z0-9-]+)", pages))
+    assert len(named) > 3
+    assert named <= made
 
 
 @pytest.mark.parametrize(
