@@ -105,7 +105,6 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self, seed: int) -> None:
         super().__init__()
         self.random = random.Random(seed)
-        self.steps = 0
         self._now = 0.0
         self._iterations = 0
         """Iterations since ``_iterated_at``."""
@@ -166,7 +165,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         ready.clear()
         if len(handles) > 1:
             self._reorder(handles)
-        self._count_iteration(len(handles))
+        self._count_iteration()
         for index, handle in enumerate(handles):
             if handle._cancelled:
                 continue
@@ -177,8 +176,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
                 ready.extendleft(reversed(handles[index + 1 :]))
                 return
 
-    def _count_iteration(self, steps: int) -> None:
-        self.steps += steps
+    def _count_iteration(self) -> None:
         self._iterations = self._iterations + 1 if self._now == self._iterated_at else 0
         self._iterated_at = self._now
         if self._iterations > _ITERATIONS_WITHOUT_TIME:

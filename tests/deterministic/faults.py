@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tests.deterministic import kinds, statuses
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
 from tests.deterministic.operations import HOSTILE, LEAVES, Operation, job, times
+from tests.deterministic.processes import Process
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
@@ -183,27 +184,31 @@ class Faults(NoFaults):
 # -- processes, servers, clocks and what is written ---------------------------------------
 
 
-async def kill_leader(system: System, draw: random.Random) -> None:
-    """Kill the leader at a random step, and start it again later."""
-    process = next((item.process for item in system.controllers if item.leads), system.controllers[0].process)
+def _controller(system: System, *, leads: bool) -> Process:
+    """Return the process that leads, or does not; where there is none, the first or second one."""
+    found = (item.process for item in system.controllers if item.leads is leads)
+    return next(found, system.controllers[0 if leads else 1].process)
+
+
+async def _kill(process: Process, draw: random.Random, seconds: Sequence[float]) -> None:
+    """Kill a process at a random step, and start it again later."""
     process.kill_after(draw.randint(1, 400))
-    await asyncio.sleep(draw.choice((2, 20, 60)))
+    await asyncio.sleep(draw.choice(seconds))
     process.kill()
     await asyncio.sleep(0.5)
     process.start()
+
+
+async def kill_leader(system: System, draw: random.Random) -> None:
+    await _kill(_controller(system, leads=True), draw, (2, 20, 60))
 
 
 async def kill_standby(system: System, draw: random.Random) -> None:
-    process = next((item.process for item in system.controllers if not item.leads), system.controllers[1].process)
-    process.kill_after(draw.randint(1, 400))
-    await asyncio.sleep(draw.choice((2, 20)))
-    process.kill()
-    await asyncio.sleep(0.5)
-    process.start()
+    await _kill(_controller(system, leads=False), draw, (2, 20))
 
 
 async def freeze_leader(system: System, draw: random.Random) -> None:
-    process = next((item.process for item in system.controllers if item.leads), system.controllers[0].process)
+    process = _controller(system, leads=True)
     process.freeze()
     await asyncio.sleep(draw.choice((1, 8, 20, 45, 90)))
     process.resume()

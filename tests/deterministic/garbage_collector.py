@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.deterministic.apiserver import ApiServer
-from tests.deterministic.objects import NAMESPACES, Kind, Object
+from tests.deterministic.objects import NAMESPACES, Kind, Object, path_of
 from tests.deterministic.parsing import Request
 from tests.deterministic.worlds import request
 
@@ -62,9 +62,7 @@ def _without(dependent: Object, uid: str) -> list[Any]:
 
 
 def _path(kind: Kind, obj: Object) -> str:
-    root = f"/apis/{kind.group}" if kind.group else "/api"
-    namespace = f"namespaces/{obj['metadata']['namespace']}/" if kind.namespaced else ""
-    return f"{root}/{kind.version}/{namespace}{kind.plural}/{obj['metadata']['name']}"
+    return path_of(kind, obj["metadata"].get("namespace", ""), obj["metadata"]["name"])
 
 
 def _delete(kind: Kind, obj: Object) -> Request:

@@ -89,15 +89,9 @@ class Judge:
 
     def _observe(self, change: Change) -> None:
         if change.kind.plural in _JUDGED and not change.key[1].startswith(HOSTILE):
+            at = self._system.loop.time()
             self._waiting.append(
-                history.Change(
-                    change.version,
-                    change.kind.plural,
-                    change.key,
-                    change.previous,
-                    change.obj,
-                    self._system.loop.time(),
-                )
+                history.Change(change.version, change.kind.plural, change.key, change.previous, change.obj, at)
             )
 
     async def follow(self) -> None:

@@ -1,37 +1,26 @@
 """The kinds of a Karmada control plane with Volcano, for simulations of the whole system."""
 
-from collections.abc import Mapping
+from typing import Any
 
 from controller.api import keys
-from tests.deterministic.objects import CONFIGMAPS, LEASES, NAMESPACES, Kind
+from tests.deterministic.objects import CONFIGMAPS, LEASES, Kind
 
 #: Kinds that the HyperJob controller writes with server-side apply.
 _APPLIED = (keys.JOBS, keys.PROPAGATION_POLICIES)
 
 
-def _custom(resource: keys.Resource, *, status: bool = True) -> Kind:
+def _kind(resource: keys.Resource, **more: Any) -> Kind:
     return Kind(
-        resource.group,
-        resource.version,
-        resource.plural,
-        resource.kind,
-        namespaced=resource.namespaced,
-        status=status,
-        owners=resource in _APPLIED,
+        resource.group, resource.version, resource.plural, resource.kind, namespaced=resource.namespaced, **more
     )
+
+
+def _custom(resource: keys.Resource, *, status: bool = True) -> Kind:
+    return _kind(resource, status=status, owners=resource in _APPLIED)
 
 
 def _builtin(resource: keys.Resource) -> Kind:
-    return Kind(
-        resource.group,
-        resource.version,
-        resource.plural,
-        resource.kind,
-        namespaced=resource.namespaced,
-        builtin=True,
-        unconditional_update=True,
-        owners=False,
-    )
+    return _kind(resource, builtin=True, unconditional_update=True, owners=False)
 
 
 BINDINGS = _custom(keys.RESOURCE_BINDINGS)
@@ -70,5 +59,3 @@ SYSTEM = (
     LEASES,
 )
 """Every kind that some part of the system reads or writes."""
-
-BY_KIND: Mapping[str, Kind] = {kind.name: kind for kind in (*SYSTEM, NAMESPACES) if kind is not EVENTS}

@@ -39,7 +39,6 @@ class Call:
     client: str
     """Name of the process that sent it."""
     request: Request
-    sent_at: float
 
     @property
     def is_watch(self) -> bool:
@@ -370,7 +369,7 @@ class MemorySession:
         assert seconds is not None
         timer = loop.call_later(seconds, _resolve, answer, TimeoutError("no response"))
         try:
-            self._network.send(Call(self._client, request, loop.time()), answer)
+            self._network.send(Call(self._client, request), answer)
             response = await answer
         finally:
             timer.cancel()

@@ -66,6 +66,13 @@ class Kind:
         return f"{self.group}/{self.version}" if self.group else self.version
 
 
+def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
+    """Return the path of a collection or of an object."""
+    root = f"/apis/{kind.group}" if kind.group else "/api"
+    inside = f"/namespaces/{namespace}" if namespace else ""
+    return f"{root}/{kind.version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
+
+
 NAMESPACES = Kind("", "v1", "namespaces", "Namespace", namespaced=False, builtin=True, structs=("spec",))
 CONFIGMAPS = Kind(
     "",

@@ -4,13 +4,12 @@ import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import Any
 
 from tests.deterministic import kinds
-from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.system import NAMESPACE, System, wait_until
+from tests.deterministic.worlds import timestamp
 
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
     "member1": {"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"},
@@ -243,12 +242,12 @@ async def change_configuration(system: System, draw: random.Random) -> None:
 
 def _advance_reservation(system: System, draw: random.Random) -> Object:
     """Return an advance reservation that begins soon: maintenance, or for a queue."""
-    begin = EPOCH + system.loop.time() + draw.choice((-60, 60, 300))
-    times = (datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") for at in (begin, begin + 600))
+    begin = system.loop.time() + draw.choice((-60, 60, 300))
     return {
         "name": "planned",
         "clusters": [draw.choice(sorted(CLUSTERS))],
-        **dict(zip(("from", "until"), times, strict=True)),
+        "from": timestamp(begin),
+        "until": timestamp(begin + 600),
         "evict": draw.random() < 0.5,
         "drain": draw.choice(("1m", "24h")),
         **draw.choice(({}, {"queue": draw.choice(LEAVES), "amounts": {"cpu": "6"}}, {"queue": draw.choice(LEAVES)})),

@@ -47,7 +47,6 @@ class Process:
 
     def __init__(self, name: str, main: Callable[[], Coroutine[Any, Any, None]], *, failed: Report) -> None:
         self.name = name
-        self.starts = 0
         self._main = main
         self._failed = failed
         self._simulated = SimulatedProcess(name, state=ProcessState.DEAD)
@@ -57,10 +56,6 @@ class Process:
     @property
     def is_running(self) -> bool:
         return self._task is not None and not self._task.done()
-
-    @property
-    def is_frozen(self) -> bool:
-        return self._simulated.state is ProcessState.FROZEN
 
     @property
     def context(self) -> contextvars.Context:
@@ -80,7 +75,6 @@ class Process:
         """Start it, unless it is running."""
         if self.is_running:
             return
-        self.starts += 1
         simulated = self._simulated = SimulatedProcess(self.name, skew=self.skew)
         self._context = contextvars.Context()
         self._context.run(PROCESS.set, simulated)
@@ -120,7 +114,7 @@ class Process:
         """Let it continue."""
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        if self.is_frozen:
+        if self._simulated.state is ProcessState.FROZEN:
             loop.resume(self._simulated)
 
     async def stop(self) -> None:
@@ -192,7 +186,6 @@ class WebhookProcess:
         """Seconds until an answer."""
         self.fault: Callable[[tuple[int, bytes]], tuple[int, bytes]] = lambda answer: answer
         """Changes answers."""
-        self.reviews = 0
         self._network = network
         self._configuration = configuration
         self._app: App | None = None
@@ -217,7 +210,6 @@ class WebhookProcess:
 
     async def review(self, path: str, body: bytes) -> tuple[int, bytes]:
         """Answer one review; raise OSError without a running process, and TimeoutError after five seconds."""
-        self.reviews += 1
         if not self.process.is_running or self._app is None:
             raise ConnectionRefusedError("connection refused")
         async with asyncio.timeout(5):

@@ -21,15 +21,13 @@ from tests.deterministic import faults, kinds, operations
 from tests.deterministic.clock import simulate
 from tests.deterministic.faults import Faults
 from tests.deterministic.judge import Judge, describe
-from tests.deterministic.objects import Kind, Object
+from tests.deterministic.objects import Kind, Object, path_of
 from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES, Operation
-from tests.deterministic.system import NAMESPACE, System, path_of, wait_until
+from tests.deterministic.system import NAMESPACE, System, wait_until
 
 HOUR = 3600
 ACTIVE_SECONDS = 1800
 """Part of an hour with operations and faults, by default."""
-_FAULT_SECONDS = 100
-"""An operation ends within this time."""
 _STALL_SECONDS = 1400
 """After the faults a job finishes within this time: the best blocked one gets a reservation after ten minutes (O6),
 and capacity when the longest job ends, which runs for 400 s."""

@@ -5,7 +5,6 @@ Tenants, operators and clusters act on it through operations (`tests.determinist
 
 import asyncio
 import hashlib
-import itertools
 import json
 import random
 from collections import Counter
@@ -23,11 +22,11 @@ from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.garbage_collector import cleanup
 from tests.deterministic.network import Call, Network
-from tests.deterministic.objects import Kind, Object
+from tests.deterministic.objects import Kind, Object, path_of
 from tests.deterministic.processes import WebhookProcess, controller_process, karmada_process
 from tests.deterministic.reads import Response
 from tests.deterministic.watches import Change
-from tests.deterministic.worlds import request
+from tests.deterministic.worlds import numbered_uids, request, timestamp
 from tests.rig import audit
 
 ROOT = Path(__file__).parents[2]
@@ -46,10 +45,9 @@ class System:
 
     def __init__(self, seed: int, folder: Path) -> None:
         loop = asyncio.get_running_loop()
-        numbers = itertools.count(1)
         self.loop = loop
         self.random = random.Random(seed)
-        self.server = ApiServer(kinds.SYSTEM, now=self.timestamp, uid=lambda: _uid(next(numbers)))
+        self.server = ApiServer(kinds.SYSTEM, now=self.timestamp, uid=numbered_uids())
         self.network = Network(self.server, random.Random(self.random.getrandbits(64)))
         self.configuration_file = folder / "configuration.yaml"
         self.configurations: list[tuple[float, Mapping[str, Any]]] = []
@@ -78,8 +76,7 @@ class System:
 
     def timestamp(self) -> str:
         """Return the server's time of day."""
-        now = datetime.fromtimestamp(EPOCH + int(self.loop.time()), UTC)
-        return now.strftime("%Y-%m-%dT%H:%M:%SZ")
+        return timestamp(int(self.loop.time()))
 
     @property
     def digest(self) -> str:
@@ -183,20 +180,8 @@ class System:
     def _collect_garbage(self) -> None:
         for due in list(cleanup(self.server)):
             self.server.handle(due)
-        limit = datetime.fromtimestamp(EPOCH + self.loop.time() - _EVENT_SECONDS, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         for kind in (kinds.EVENTS, kinds.CORE_EVENTS):
-            self.server.expire(kind, limit)
-
-
-def path_of(kind: Kind, namespace: str = "", name: str = "") -> str:
-    """Return the path of a collection or of an object."""
-    root = f"/apis/{kind.group}" if kind.group else "/api"
-    inside = f"/namespaces/{namespace}" if namespace else ""
-    return f"{root}/{kind.version}{inside}/{kind.plural}" + (f"/{name}" if name else "")
-
-
-def _uid(number: int) -> str:
-    return f"00000000-0000-4000-8000-{number:012x}"
+            self.server.expire(kind, timestamp(self.loop.time() - _EVENT_SECONDS))
 
 
 async def wait_until(done: Callable[[], bool], seconds: float, *, every: float = 1) -> bool:

@@ -72,17 +72,20 @@ ROOTS = {
 }
 
 
+def timestamp(seconds: float) -> str:
+    """Return a time of day, in seconds since the start."""
+    return datetime.fromtimestamp(EPOCH + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def numbered_uids() -> Callable[[], str]:
+    """Return a function that returns another UID with each call."""
+    numbers = itertools.count(1)
+    return lambda: f"00000000-0000-4000-8000-{next(numbers):012x}"
+
+
 def new_server(clock: Callable[[], float] = lambda: 0) -> ApiServer:
     """Return a server with the namespace ``ns``; *clock* returns seconds since the start."""
-    numbers = itertools.count(1)
-
-    def now() -> str:
-        return datetime.fromtimestamp(EPOCH + int(clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    def uid() -> str:
-        return f"00000000-0000-4000-8000-{next(numbers):012x}"
-
-    server = ApiServer([CONFIGMAPS, LEASES, THINGS], now=now, uid=uid)
+    server = ApiServer([CONFIGMAPS, LEASES, THINGS], now=lambda: timestamp(int(clock())), uid=numbered_uids())
     send(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
     return server
 
