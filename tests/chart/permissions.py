@@ -44,23 +44,6 @@ def granted(manifests: Iterable[Manifest]) -> set[Permission]:
     return {each for each in rights if each.verb not in CHECKED_BY_POLICIES}
 
 
-def without(role: Manifest, right: Permission) -> Manifest:
-    """Return *role* without one verb of one resource, with its rules split."""
-    rules = []
-    for rule in role["rules"]:
-        names = {"resourceNames": rule["resourceNames"]} if "resourceNames" in rule else {}
-        rules += [
-            {"apiGroups": [group], "resources": [resource], "verbs": [verb], **names}
-            for group, resource, verb in _of(rule)
-            if (group, resource, verb) != (right.group, right.resource, right.verb)
-        ]
-    return {**role, "rules": rules}
-
-
-def grants(role: Manifest, right: Permission) -> bool:
-    return any((right.group, right.resource, right.verb) in set(_of(rule)) for rule in role["rules"])
-
-
 def used(log: Path, *, since: int = 0) -> set[Permission]:
     """Return the permissions that users of volcano-global have used."""
     return {_right(event) for event in _events(log, since) if not _is_refused(event)}

@@ -9,8 +9,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from localup.api import Api, ApiError
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
@@ -145,11 +143,6 @@ def _items(api: Api, path: str) -> list[dict[str, Any]]:
         else:
             return items
     raise AssertionError(f"{path} is never served")
-
-
-def objects(text: str) -> list[dict[str, Any]]:
-    """Return the objects in a YAML text."""
-    return [each for each in yaml.safe_load_all(text) if each]
 
 
 def _bare(api: Api) -> None:

@@ -27,10 +27,6 @@ GROUPS = {
 NAMESPACE = "smoke"
 
 
-class RefusedError(Exception):
-    """A process was refused a permission."""
-
-
 class Smoke:
     """One smoke run; `check` is called repeatedly and raises to end the run early."""
 

@@ -1,8 +1,10 @@
 """What the HyperJob stage does where events of HyperJobs and Jobs are late or lost, on virtual time."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
+from pathlib import Path
+from typing import TypeVar
 
 from tests.deterministic import kinds
 from tests.deterministic.clock import simulate
@@ -13,17 +15,24 @@ from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
 
+T = TypeVar("T")
 TRAINER = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="1", seconds=60)["spec"]}
 
 
-async def started(folder) -> System:
-    """Return a running system with a cluster."""
-    system = System(1, folder)
-    await system.install()
-    await create_cluster(system, "member1")
-    system.start()
-    await asyncio.sleep(5)
-    return system
+def run_system(folder: Path, scenario: Callable[[System], Awaitable[T]]) -> T:
+    """Return the result of *scenario* on a running system with a cluster."""
+
+    async def main() -> T:
+        system = System(1, folder)
+        await system.install()
+        await create_cluster(system, "member1")
+        system.start()
+        await asyncio.sleep(5)
+        result = await scenario(system)
+        await system.stop()
+        return result
+
+    return simulate(main, 1)
 
 
 def test_status_of_a_deleted_hyperjob_is_not_written_at_once(tmp_path):
@@ -36,14 +45,12 @@ def test_status_of_a_deleted_hyperjob_is_not_written_at_once(tmp_path):
                 error = StatusError(404, "NotFound", 'hyperjobs "h" not found', {})
                 route.response = Response(error.code, error.status)
 
-    async def main() -> None:
-        system = await started(tmp_path)
+    async def create(system: System) -> None:
         system.network.faults = Gone()
         await system.create(kinds.HYPERJOBS, hyperjob("h", TRAINER))
         await asyncio.sleep(20)
-        await system.stop()
 
-    simulate(main, 1)
+    run_system(tmp_path, create)
     assert len(times) > 2
     assert min(later - earlier for earlier, later in pairwise(times)) >= 1, times
 
@@ -59,8 +66,7 @@ def test_parts_are_not_deleted_again_with_each_hyperjob_change(tmp_path):
         def on_events(self, call: Call, stream: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
             return ((20 if kind == "DELETED" else 0, (kind, obj)) for kind, obj in events)
 
-    async def main() -> None:
-        system = await started(tmp_path)
+    async def shrink(system: System) -> None:
         await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
         await asyncio.sleep(10)
         system.network.faults = Late()
@@ -69,9 +75,8 @@ def test_parts_are_not_deleted_again_with_each_hyperjob_change(tmp_path):
             patch["metadata"] = {"annotations": {"touched": str(attempt)}}
             await system.merge(kinds.HYPERJOBS, (NAMESPACE, "h"), patch)
             await asyncio.sleep(1)
-        await system.stop()
 
-    simulate(main, 1)
+    run_system(tmp_path, shrink)
     # Two Jobs and a policy; the second deletion of each shows that it is gone.
     assert 3 <= len(deletions) <= 6, deletions
 
@@ -87,15 +92,13 @@ class LostEvents(NoFaults):
 
 
 def test_hyperjob_with_a_lost_create_event_is_split(tmp_path):
-    async def main() -> int:
-        system = await started(tmp_path)
+    async def create(system: System) -> int:
         system.network.faults = LostEvents("HyperJob", "ADDED")
         await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
         await asyncio.sleep(70)
-        await system.stop()
         return len(system.server.objects(kinds.JOBS))
 
-    assert simulate(main, 1) == 2
+    assert run_system(tmp_path, create) == 2
 
 
 #: A watch takes about 40 s, and after each 15th one the versions of all objects are compared.
@@ -106,41 +109,35 @@ def test_command_with_a_lost_create_event_is_executed(tmp_path):
     target = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "j"}
     command = {"metadata": {"name": "c", "namespace": NAMESPACE}, "action": "ResumeJob", "target": target}
 
-    async def main() -> list[Object]:
-        system = await started(tmp_path)
+    async def create(system: System) -> list[Object]:
         system.network.faults = LostEvents("Command", "ADDED")
         await system.create(kinds.COMMANDS, command)
         await asyncio.sleep(VERSION_CHECK_SECONDS)
-        await system.stop()
         return list(system.server.objects(kinds.COMMANDS).values())
 
-    assert simulate(main, 1) == []
+    assert run_system(tmp_path, create) == []
 
 
 def test_part_with_a_lost_delete_event_is_created_again(tmp_path):
-    async def main() -> tuple[int, int]:
-        system = await started(tmp_path)
+    async def delete(system: System) -> tuple[int, int]:
         await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
         await asyncio.sleep(30)
         system.network.faults = LostEvents("Job", "DELETED")
         await system.delete(kinds.JOBS, next(iter(system.server.objects(kinds.JOBS))))
         left = len(system.server.objects(kinds.JOBS))
         await asyncio.sleep(VERSION_CHECK_SECONDS)
-        await system.stop()
         return left, len(system.server.objects(kinds.JOBS))
 
-    assert simulate(main, 1) == (1, 2)
+    assert run_system(tmp_path, delete) == (1, 2)
 
 
 def test_webhook_configuration_with_a_lost_update_event(tmp_path):
-    async def main() -> list[str]:
-        system = await started(tmp_path)
+    async def change(system: System) -> list[str]:
         system.network.faults = LostEvents(kinds.VALIDATING.name, "MODIFIED")
         for key in list(system.server.objects(kinds.VALIDATING)):
             await system.merge(kinds.VALIDATING, key, {"webhooks": []})
         await asyncio.sleep(VERSION_CHECK_SECONDS)
-        await system.stop()
         events = system.server.objects(kinds.EVENTS).values()
         return [event["note"] for event in events if event["regarding"]["kind"] == kinds.VALIDATING.name]
 
-    assert any("is missing" in note for note in simulate(main, 1))
+    assert any("is missing" in note for note in run_system(tmp_path, change))

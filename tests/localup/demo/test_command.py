@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from localup.apply import wait_until
-from tests.localup.demo.demo_process import demo_starter, read_until
+from tests.localup.demo.demo_process import commands_in, demo_starter, read_until
 from tests.waiting import LIMIT_SECONDS
 
 
@@ -18,37 +18,6 @@ def demo(binaries, tmp_path):
     """Return a function that starts the demo with its own folder for temporary files."""
     with demo_starter(tmp_path) as start:
         yield start
-
-
-def family(pid):
-    """Return all descendants of process *pid*."""
-    children = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            parent = int(stat.read_text().rpartition(")")[2].split()[1])
-        except (FileNotFoundError, ProcessLookupError):
-            continue
-        children.setdefault(parent, []).append(int(stat.parent.name))
-    found = [pid]
-    for item in found:
-        found.extend(children.get(item, ()))
-    return found[1:]
-
-
-def lives(pid):
-    """Return whether a process exists and is no zombie."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except (FileNotFoundError, ProcessLookupError):
-        return False
-
-
-def child(pid, module):
-    """Return the descendant of *pid* that runs *module*."""
-    for item in family(pid):
-        if f"-m\0{module}\0" in Path(f"/proc/{item}/cmdline").read_text():
-            return item
-    raise AssertionError(f"{module} does not run")
 
 
 def test_demo_runs_all_admissible_jobs(demo, tmp_path):
@@ -98,19 +67,20 @@ def test_demo_runs_all_admissible_jobs(demo, tmp_path):
 def test_an_interrupted_demo_leaves_nothing(demo, tmp_path, number, moment):
     process = demo()
     read_until(process, moment)
-    descendants = wait_until(lambda: family(process.pid), "child processes")
+    wait_until(lambda: commands_in(tmp_path), "child processes")
     process.send_signal(number)
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 130
     assert output.endswith("interrupted; all processes and files were removed\n")
-    wait_until(lambda: not any(map(lives, descendants)), "all processes gone", seconds=2)
+    wait_until(lambda: not commands_in(tmp_path), "all processes gone", seconds=2)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_ended_process_fails_the_demo_and_is_named(demo, tmp_path):
     process = demo()
     read_until(process, "running")
-    os.kill(child(process.pid, "controller"), signal.SIGKILL)
+    (controller,) = [pid for pid, command in commands_in(tmp_path).items() if "-m controller " in command]
+    os.kill(controller, signal.SIGKILL)
     died = time.monotonic()
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert time.monotonic() - died < 5
