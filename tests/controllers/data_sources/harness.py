@@ -3,12 +3,11 @@
 import asyncio
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+import random
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
-
-import msgspec
 
 from controller.api.configuration import DataSources
 from controller.api.data_sources import DataSet
@@ -20,20 +19,19 @@ from controller.api.keys import (
     RESOURCE_BINDINGS,
     Resource,
 )
-from controller.api.meta import Page
 from controller.cache.data_requirements import DataRequirement
 from controller.cache.objects import GroupKind, TemplateKey
 from controller.cache.store import Store
 from controller.controllers.data_sources.controller import DataSourceController
 from controller.controllers.data_sources.locator import DataSourceDependencies
 from controller.controllers.data_sources.plugins import LocateError, PluginOptions
-from controller.kube.client import NO_PARAMETERS, Parameters, PatchKind
-from controller.kube.errors import Unreachable, error_for
 from controller.kube.informer import WatchOptions
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH, simulate
 from tests.deterministic.kinds import BINDINGS, CLUSTERS
+from tests.deterministic.network import Call, Network, NoFaults, Route
 from tests.deterministic.objects import CONFIGMAPS, Kind
+from tests.deterministic.processes import client
 from tests.deterministic.worlds import request
 
 CLAIMS = Kind(DATA_SOURCE_CLAIMS.group, "v1alpha1", DATA_SOURCE_CLAIMS.plural, "DataSourceClaim", status=True)
@@ -43,11 +41,10 @@ FINALIZER = "datadependency.volcano.sh/finalizer"
 SOURCE_FINALIZER = "datadependency.volcano.sh/datasource-finalizer"
 
 
-class DirectApi:
-    """The product's client, as far as the controller needs it, on an in-memory server without HTTP."""
+class Traffic(NoFaults):
+    """Records the requests of a process, and breaks the connection of one write."""
 
-    def __init__(self, server: ApiServer) -> None:
-        self.server = server
+    def __init__(self) -> None:
         self.requests: list[str] = []
         self.writes: list[str] = []
         self.fail_before: int | None = None
@@ -56,67 +53,14 @@ class DirectApi:
         """Number of the write with a lost answer."""
         self.on_failure: Callable[[], None] = lambda: None
 
-    async def get(self, path: str, parameters: Parameters = NO_PARAMETERS) -> bytes:
-        return await self._send("GET", path, b"", "json", parameters)
-
-    async def list_page(
-        self, path: str, parameters: Parameters = NO_PARAMETERS, *, limit: int = 500, token: str = "", **_: Any
-    ) -> Page:
-        more = {"limit": str(limit)} | ({"continue": token} if token else {})
-        return msgspec.json.decode(await self._send("GET", path, b"", "json", {**parameters, **more}), type=Page)
-
-    async def create(self, path: str, body: bytes) -> bytes:
-        return await self._write("POST", path, body, "json")
-
-    async def patch(self, path: str, body: bytes, *, kind: PatchKind = "json") -> bytes:
-        return await self._write("PATCH", path, body, f"{kind}-patch")
-
-    async def delete(self, path: str, body: bytes | None = None) -> bytes:
-        return await self._write("DELETE", path, body or b"", "json")
-
-    @asynccontextmanager
-    async def stream(
-        self, path: str, parameters: Parameters = NO_PARAMETERS, *, idle_timeout: float
-    ) -> AsyncIterator[AsyncIterator[bytes]]:
-        watch = self.server.handle(request("GET", path, **parameters)).watch
-        assert watch is not None
-        arrived = asyncio.Event()
-        watch.notify = arrived.set
-
-        async def lines() -> AsyncIterator[bytes]:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(float(parameters["timeoutSeconds"])):
-                    while True:
-                        arrived.clear()
-                        for event in watch.take():
-                            yield json.dumps(event).encode()
-                        await arrived.wait()
-
-        try:
-            yield lines()
-        finally:
-            self.server.end_watch(watch)
-
-    async def _write(self, verb: str, path: str, body: bytes, kind: str) -> bytes:
-        number = len(self.writes)
-        self.writes.append(f"{verb} {path}")
-        if number == self.fail_before:
-            self.on_failure()
-            raise Unreachable(path, "it never arrived")
-        answer = await self._send(verb, path, body, kind, {})
-        if number == self.fail_after:
-            self.on_failure()
-            raise Unreachable(path, "the answer was lost")
-        return answer
-
-    async def _send(self, verb: str, path: str, body: bytes, kind: str, parameters: Parameters) -> bytes:
-        self.requests.append(f"{verb} {path}")
-        await asyncio.sleep(0.001)
-        response = self.server.handle(request(verb, path, body or None, kind, **parameters))
-        if response.status >= 400:
-            message = response.body.get("message", "")
-            raise error_for(response.status, message)(f"{verb} {path}", response.status, message)
-        return json.dumps(response.body).encode()
+    def on_request(self, call: Call, route: Route) -> None:
+        number, text = len(self.writes), f"{call.request.method} {call.request.path}"
+        self.requests.append(text)
+        if call.is_write:
+            self.writes.append(text)
+            route.refused, route.reset = number == self.fail_before, number == self.fail_after
+            if route.refused or route.reset:
+                self.on_failure()
 
 
 class ScriptedPlugin:
@@ -151,7 +95,7 @@ class Harness:
         self.options = options or DataSources()
         self.plugin = ScriptedPlugin()
         self.leads = True
-        self.api: DirectApi
+        self.api: Traffic
         self.store: Store
         self.controller: DataSourceController
         self._task: asyncio.Task[Any] | None = None
@@ -164,10 +108,11 @@ class Harness:
     async def start(self) -> None:
         """Start a process with an empty cache, and wait until it knows the claims."""
         loop = asyncio.get_running_loop()
-        self.api, self.store = DirectApi(self.server), Store()
+        self.api, self.store = Traffic(), Store()
+        network = Network(self.server, random.Random(1), faults=self.api)
         dependencies = DataSourceDependencies(lambda: self.leads, lambda: self.options, "volcano-global")
         self.controller = DataSourceController(
-            self.api,  # type: ignore[arg-type]  # as much of the client as it uses
+            client(network, "controller", user_agent="volcano-global-controller"),
             self.store,
             dependencies,
             watch_options=WatchOptions(),
@@ -192,8 +137,6 @@ class Harness:
             with suppress(asyncio.CancelledError):
                 await self._task
             self.server.observers.clear()
-            for watch in list(self.server.watches):
-                self.server.end_watch(watch)
         self._task = None
 
     def _create(self, _: PluginOptions) -> ScriptedPlugin:

@@ -74,15 +74,13 @@ async def locate(amoro: Amoro) -> AsyncIterator[Callable[..., Awaitable[Any]]]:
     await server.close()
 
 
-async def test_location_of_a_table_is_mapped_to_clusters(amoro, locate):
+async def test_location_is_mapped_to_clusters_by_its_longest_prefix(amoro, locate):
     assert await locate() == ("m1", "m2")
     (request,) = amoro.requests
     assert request.path == "/api/iceberg/rest/v1/catalogs/prod/namespaces/db/tables/user"
-
-
-async def test_longest_prefix_counts(amoro, locate):
     amoro.location = "s3://east/db2/user"
     assert await locate() == ("m3",)
+    assert map_location({}, amoro.location) == ()
 
 
 async def test_failures_are_retried_a_limited_number_of_times(amoro, locate):
@@ -117,21 +115,16 @@ async def test_hostile_answer_is_an_error_without_details(amoro, locate, answer,
     amoro.answers = [answer] * 3
     error = await locate()
     assert (error.reason, error.is_final) == (reason, is_final)
-    assert not {"secret", "s3:", "m1", "127.0.0.1"} & set(str(error).split())
-    assert "s3://" not in str(error)
-    assert "secret" not in str(error)
+    assert not any(detail in str(error) for detail in ("secret", "s3:", "m1", "127.0.0.1"))
 
 
-async def test_slow_server_is_given_up(amoro, locate):
+async def test_slow_and_unreachable_servers_are_given_up(amoro, locate):
     async def hang(_: web.Request) -> web.Response:
         await asyncio.sleep(HANGING)
         return web.Response()
 
     amoro.answers = [hang] * 3
     assert (await locate(retry={"maxRetries": 1, "timeout": "200ms"})).reason == "TimedOut"
-
-
-async def test_unreachable_server_is_reported(locate):
     assert (await locate(endpoint={"port": 1})).reason == "Unreachable"
 
 
@@ -189,7 +182,3 @@ def test_settings_with_go_durations_are_read():
 @pytest.mark.parametrize(("text", "seconds"), [("", 0), ("500ms", 0.5), ("1m30s", 90), ("1.5s", 1.5), ("9000h", 300)])
 def test_go_durations_are_read_and_limited(text, seconds):
     assert duration_seconds(text) == seconds
-
-
-def test_location_without_prefix_is_in_no_cluster():
-    assert map_location({}, "s3://a") == ()

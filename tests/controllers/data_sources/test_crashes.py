@@ -6,6 +6,7 @@ Every story runs once for each of its writes, with a crash there. It must reach 
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +14,8 @@ import pytest
 from controller.api.configuration import DataSources
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
 from controller.controllers.data_sources.plugins import LocateError
-from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run
+from tests.controllers.data_sources.harness import CLAIMS, FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run
+from tests.deterministic.kinds import BINDINGS
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "test-app"}
 
@@ -118,11 +120,9 @@ def test_crash_at_any_write_is_repaired(story: Story, side: str):
             setattr(harness.api, side, point if point >= 0 else None)
             harness.api.on_failure = crashed.set
             await story(harness)
-            try:
+            with suppress(TimeoutError):
                 async with asyncio.timeout(60):
                     await crashed.wait()
-            except TimeoutError:
-                pass
             count.append(len(harness.api.writes))
             await harness.stop()
             await harness.start()
@@ -144,28 +144,17 @@ def test_crash_at_any_write_is_repaired(story: Story, side: str):
 def picture(harness: Harness) -> Any:
     """Return what the objects say, without times and versions; no claim may be bound to two sources."""
     claims = {
-        name: (
-            claim["status"]["phase"],
-            claim["status"].get("boundDataSource"),
-            claim.get("metadata").get("finalizers"),
-        )
-        for (_, name), claim in harness.server.objects(_kind("DataSourceClaim", harness)).items()
+        name: (claim["status"]["phase"], claim["status"].get("boundDataSource"), claim["metadata"].get("finalizers"))
+        for (_, name), claim in harness.server.objects(CLAIMS).items()
     }
-    sources = {
-        name: (obj["spec"], obj.get("status", {}).get("boundClaims"), [each["name"] for each in references(obj)])
-        for name, obj in harness.sources.items()
-    }
-    named = [name for _, _, names in sources.values() for name in names]
+    statuses = {name: source.get("status", {}) for name, source in harness.sources.items()}
+    bound = {name: [each["name"] for each in status.get("claimRefs", ())] for name, status in statuses.items()}
+    named = [name for names in bound.values() for name in names]
     assert len(named) == len(set(named))
-    bindings = harness.server.objects(_kind("ResourceBinding", harness))
+    sources = {
+        name: (source["spec"], statuses[name].get("boundClaims"), bound[name])
+        for name, source in harness.sources.items()
+    }
+    bindings = harness.server.objects(BINDINGS)
     affinities = {name: obj["spec"]["placement"]["clusterAffinity"] for (_, name), obj in bindings.items()}
-    placements = {name: sorted(affinity.get("exclude", ())) for name, affinity in affinities.items()}
-    return claims, sources, placements
-
-
-def references(source: Any) -> list[Any]:
-    return list(source.get("status", {}).get("claimRefs", []))
-
-
-def _kind(name: str, harness: Harness) -> Any:
-    return next(kind for kind in harness.server.kinds if kind.name == name)
+    return claims, sources, {name: sorted(affinity.get("exclude", ())) for name, affinity in affinities.items()}
