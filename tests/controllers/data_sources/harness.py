@@ -1,12 +1,9 @@
 """The data source controller on an in-memory API server and virtual time, with a plugin that the test scripts."""
 
 import asyncio
-import itertools
 import json
-import random
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from controller.api.configuration import DataSources
@@ -26,12 +23,10 @@ from controller.controllers.data_sources.controller import DataSourceController
 from controller.controllers.data_sources.locator import DataSourceDependencies
 from controller.controllers.data_sources.plugins import LocateError, PluginOptions
 from controller.kube.informer import WatchOptions
-from tests.deterministic.apiserver import ApiServer
+from tests.controllers.memory import Traffic, connect, memory_server
 from tests.deterministic.clock import EPOCH, simulate
 from tests.deterministic.kinds import BINDINGS, CLUSTERS
-from tests.deterministic.network import Call, Network, NoFaults, Route
 from tests.deterministic.objects import CONFIGMAPS, Kind
-from tests.deterministic.processes import client
 from tests.deterministic.worlds import request
 
 CLAIMS = Kind(DATA_SOURCE_CLAIMS.group, "v1alpha1", DATA_SOURCE_CLAIMS.plural, "DataSourceClaim", status=True)
@@ -39,28 +34,6 @@ SOURCES = Kind(DATA_SOURCES.group, "v1alpha1", DATA_SOURCES.plural, "DataSource"
 SETTINGS = json.dumps({"system": "amoro", "endpoint": {"url": "http://amoro"}})
 FINALIZER = "datadependency.volcano.sh/finalizer"
 SOURCE_FINALIZER = "datadependency.volcano.sh/datasource-finalizer"
-
-
-class Traffic(NoFaults):
-    """Records the requests of a process, and breaks the connection of one write."""
-
-    def __init__(self) -> None:
-        self.requests: list[str] = []
-        self.writes: list[str] = []
-        self.fail_before: int | None = None
-        """Number of the write that never arrives."""
-        self.fail_after: int | None = None
-        """Number of the write with a lost answer."""
-        self.on_failure: Callable[[], None] = lambda: None
-
-    def on_request(self, call: Call, route: Route) -> None:
-        number, text = len(self.writes), f"{call.request.method} {call.request.path}"
-        self.requests.append(text)
-        if call.is_write:
-            self.writes.append(text)
-            route.refused, route.reset = number == self.fail_before, number == self.fail_after
-            if route.refused or route.reset:
-                self.on_failure()
 
 
 class ScriptedPlugin:
@@ -84,14 +57,8 @@ class Harness:
     """A control plane, the controller's process, and what tests do."""
 
     def __init__(self, options: DataSources | None = None) -> None:
-        numbers = itertools.count(1)
-        loop = asyncio.get_running_loop()
-
-        def now() -> str:
-            return datetime.fromtimestamp(EPOCH + int(loop.time()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
         kinds = (CLAIMS, SOURCES, BINDINGS, CLUSTERS, CONFIGMAPS)
-        self.server = ApiServer(kinds, now=now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}")
+        self.server = memory_server(kinds, asyncio.get_running_loop().time)
         self.options = options or DataSources()
         self.plugin = ScriptedPlugin()
         self.leads = True
@@ -109,10 +76,9 @@ class Harness:
         """Start a process with an empty cache, and wait until it knows the claims."""
         loop = asyncio.get_running_loop()
         self.api, self.store = Traffic(), Store()
-        network = Network(self.server, random.Random(1), faults=self.api)
         dependencies = DataSourceDependencies(lambda: self.leads, lambda: self.options, "volcano-global")
         self.controller = DataSourceController(
-            client(network, "controller", user_agent="volcano-global-controller"),
+            connect(self.server, self.api),
             self.store,
             dependencies,
             watch_options=WatchOptions(),

@@ -1,10 +1,10 @@
-"""A reconciler that is created for each pass, on a real API server, and may crash between any two writes.
+"""A reconciler that is created for each pass, on an API server in memory, and may crash after any write.
 
 Each pass begins with the objects of the API server, as after a restart. Only the reconciler writes the objects of a
 HyperJob; the test simulates the clusters.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -20,58 +20,28 @@ from controller.controllers.hyperjob.observed import (
 )
 from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot
-from controller.kube.client import Api
+from tests.controllers.memory import Traffic, connect, memory_server
+from tests.deterministic.clock import EPOCH
+from tests.deterministic.garbage_collector import cleanup
+from tests.deterministic.kinds import SYSTEM
+from tests.deterministic.worlds import request
 
-NOW = 1_800_000_000_000
-
-
-class CrashError(Exception):
-    """The simulated crash of the process."""
-
-
-class CrashingApi:
-    """An API client that counts writes and crashes before or after a given one."""
-
-    def __init__(self, api: Api) -> None:
-        self.api = api
-        self.writes: list[str] = []
-        self.crash_before: int | None = None
-        self.crash_after: int | None = None
-
-    async def get(self, path: str) -> bytes:
-        return await self.api.get(path)
-
-    def list_items(self, path: str, **more: Any) -> AsyncIterator[bytes]:
-        return self.api.list_items(path, **more)
-
-    async def apply(self, path: str, body: bytes, **more: Any) -> bytes:
-        return await self._write("apply", path, lambda: self.api.apply(path, body, **more))
-
-    async def delete(self, path: str, body: bytes | None = None) -> bytes:
-        return await self._write("delete", path, lambda: self.api.delete(path, body))
-
-    async def _write(self, verb: str, path: str, call: Any) -> bytes:
-        if self.crash_before == len(self.writes):
-            raise CrashError
-        self.writes.append(f"{verb} {'/'.join(path.split('/')[6:])}")
-        answer: bytes = await call()
-        if self.crash_after == len(self.writes) - 1:
-            raise CrashError
-        return answer
+NAMESPACE = "ml"
+NOW = EPOCH * 1000
 
 
 class Harness:
-    """One namespace with its observed objects and simulated placements."""
+    """A control plane with observed objects and simulated placements."""
 
-    def __init__(self, api: Api, admin: Api, namespace: str) -> None:
-        self.api = CrashingApi(api)
-        self.admin = admin
-        self.namespace = namespace
+    def __init__(self) -> None:
+        self.now = NOW
+        self.server = memory_server(SYSTEM, lambda: self.now / 1000 - EPOCH)
+        self.traffic = Traffic(is_instant=True)
         self.capacity = CapacitySnapshot()
         self.placements: dict[str, PartPlacement] = {}
-        self.now = NOW
         self._hyperjobs: dict = {}
         self._seen: dict[Resource, dict[str, ObservedChild]] = {}
+        self.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
     # -- the reconciler's view ----------------------------------------------
 
@@ -102,69 +72,105 @@ class Harness:
     def _of(self, resource: Resource, uid: str) -> dict[str, ObservedChild]:
         return {name: seen for name, seen in self._seen[resource].items() if seen.is_owned_by(uid)}
 
-    # -- actions of tests ----------------------------------------------------
+    # -- passes --------------------------------------------------------------
 
-    async def submit(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> dict[str, Any]:
-        metadata = {key: value for key, value in document["metadata"].items() if key in {"name", "annotations"}}
-        made = {**document, "metadata": metadata}
-        return msgspec.json.decode(await self.admin.create(self._path(resource), msgspec.json.encode(made)))
-
-    async def change(self, name: str, spec: dict[str, Any], resource: Resource = HYPERJOBS) -> None:
-        await self.admin.patch(f"{self._path(resource)}/{name}", msgspec.json.encode({"spec": spec}), kind="merge")
-
-    async def relist(self) -> None:
-        """List all objects, as a new process would."""
+    def new_reconciler(self) -> Reconciler:
+        """Return a reconciler that has listed all objects, as a new process would."""
         self._hyperjobs, self._seen = {}, {JOBS: {}, PROPAGATION_POLICIES: {}}
         for resource in (HYPERJOBS, JOBS, PROPAGATION_POLICIES, BATCH_HYPERJOBS):
-            for item in await self.items(resource):
+            for item in self.items(resource):
                 self.update(resource, msgspec.json.encode(item))
+        return Reconciler(connect(self.server, self.traffic), self, lambda: self.capacity, lambda: self.now)
 
-    async def run(self, name: str, resource: Resource = HYPERJOBS) -> int | None:
+    async def run(self, name: str = "llm", resource: Resource = HYPERJOBS) -> int | None:
         """Run one pass in a new reconciler."""
-        await self.relist()
-        reconciler = Reconciler(self.api, self, lambda: self.capacity, lambda: self.now)
-        return await reconciler.reconcile(resource, ObjectKey(self.namespace, name))
+        return await self.new_reconciler().reconcile(resource, ObjectKey(NAMESPACE, name))
 
-    async def reconcile_until_stable(self, name: str, resource: Resource = HYPERJOBS) -> list[str]:
+    async def reconcile(self, name: str = "llm", resource: Resource = HYPERJOBS) -> list[str]:
         """Run passes until one writes nothing; return all writes."""
         writes: list[str] = []
         for _ in range(12):
-            self.api.writes = []
+            self.traffic.writes = []
             await self.run(name, resource)
-            writes += self.api.writes
-            if not self.api.writes:
-                return writes
+            writes += self.traffic.writes
+            if not self.traffic.writes:
+                return [write.rpartition(f"/namespaces/{NAMESPACE}/")[2] for write in writes]
         raise AssertionError(f"the writes do not end: {writes[-12:]}")
 
-    async def report(self, job: str, phase: str, **counts: int) -> None:
+    # -- objects -------------------------------------------------------------
+
+    def send(self, verb: str, path: str, body: Any = None) -> Any:
+        """Send a request as an administrator; the body of a patch is merged."""
+        kind = "merge-patch" if verb == "PATCH" else "json"
+        response = self.server.handle(request(verb, path, body, kind))
+        assert response.status < 400, response.body
+        return response.body
+
+    def submit(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> dict[str, Any]:
+        metadata = {key: value for key, value in document["metadata"].items() if key in {"name", "annotations"}}
+        return self.send("POST", _folder(resource), {**document, "metadata": metadata})
+
+    async def start(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> list[str]:
+        """Create a HyperJob with all its objects; return the writes."""
+        self.submit(document, resource)
+        return await self.reconcile(document["metadata"]["name"], resource)
+
+    async def change(self, hyperjob: str = "llm", /, **spec: Any) -> None:
+        """Change fields of a HyperJob's spec, and reconcile it."""
+        self.merge(HYPERJOBS, hyperjob, {"spec": spec})
+        await self.reconcile(hyperjob)
+
+    def foreign(self, name: str, *, kind: Resource = JOBS, **metadata: Any) -> None:
+        """Create a Job or a policy of somebody else."""
+        body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, "spec": {}}
+        self.send("POST", _folder(kind), body)
+
+    def place(self, *clusters: str) -> None:
+        """Admit the parts of ``llm`` to these clusters."""
+        self.placements = {f"llm-t-{index}": PartPlacement((name,)) for index, name in enumerate(clusters)}
+
+    def merge(self, resource: Resource, name: str, patch: Any) -> None:
+        self.send("PATCH", resource.item_path(NAMESPACE, name), patch)
+
+    def report(self, job: str, phase: str, **counts: int) -> None:
         """Write the status of a Job as Karmada would aggregate it."""
-        status = {"status": {"state": {"phase": phase}, **counts}}
-        path = f"{JOBS.item_path(self.namespace, job)}/status"
-        await self.admin.patch(path, msgspec.json.encode(status), kind="merge")
+        self.send(
+            "PATCH", f"{JOBS.item_path(NAMESPACE, job)}/status", {"status": {"state": {"phase": phase}, **counts}}
+        )
 
-    async def status(self, name: str, resource: Resource = HYPERJOBS) -> dict[str, Any]:
-        raw = await self.admin.get(resource.item_path(self.namespace, name))
-        return msgspec.json.decode(raw).get("status", {})
+    def remove(self, resource: Resource, name: str, policy: str = "Background") -> None:
+        """Delete an object, and what the garbage collector deletes then."""
+        self.send("DELETE", resource.item_path(NAMESPACE, name), {"propagationPolicy": policy})
+        self.collect_garbage()
 
-    async def phases(self, name: str = "llm") -> list[str]:
+    def collect_garbage(self) -> None:
+        while requests := list(cleanup(self.server)):
+            for each in requests:
+                self.server.handle(each)
+
+    def get(self, resource: Resource, name: str) -> dict[str, Any]:
+        return self.send("GET", resource.item_path(NAMESPACE, name))
+
+    def status(self, name: str = "llm", resource: Resource = HYPERJOBS) -> dict[str, Any]:
+        return self.get(resource, name).get("status", {})
+
+    def phases(self) -> list[str]:
         """Return the phase of each part."""
-        return [part["phase"] for part in (await self.status(name))["split"]["parts"]]
+        return [part["phase"] for part in self.status()["split"]["parts"]]
 
-    async def items(self, resource: Resource) -> list[dict[str, Any]]:
-        raw = await self.admin.get(self._path(resource))
-        return msgspec.json.decode(raw)["items"]
+    def job(self, name: str) -> dict[str, Any]:
+        return self.get(JOBS, name)
 
-    async def names(self, resource: Resource = JOBS) -> list[str]:
-        return sorted(item["metadata"]["name"] for item in await self.items(resource))
+    def uids(self) -> dict[str, str]:
+        """Return the uid of each Job."""
+        return {item["metadata"]["name"]: item["metadata"]["uid"] for item in self.items(JOBS)}
 
-    async def job(self, name: str) -> dict[str, Any]:
-        return msgspec.json.decode(await self.admin.get(JOBS.item_path(self.namespace, name)))
+    def items(self, resource: Resource) -> list[dict[str, Any]]:
+        return self.send("GET", _folder(resource))["items"]
 
-    async def policy(self, name: str) -> dict[str, Any]:
-        return msgspec.json.decode(await self.admin.get(PROPAGATION_POLICIES.item_path(self.namespace, name)))
+    def names(self, resource: Resource = JOBS) -> list[str]:
+        return sorted(item["metadata"]["name"] for item in self.items(resource))
 
-    async def remove(self, job: str) -> None:
-        await self.admin.delete(JOBS.item_path(self.namespace, job))
 
-    def _path(self, resource: Resource) -> str:
-        return resource.item_path(self.namespace, "").rstrip("/")
+def _folder(resource: Resource) -> str:
+    return resource.item_path(NAMESPACE, "").rstrip("/")

@@ -1,98 +1,67 @@
-"""F28: the process ends before and after each single write of a HyperJob's life, and a new one completes it.
+"""F28: the process ends after each single write of a HyperJob's life, and a new one completes it.
 
-Every scenario runs once for each of its writes, with a crash there. It must reach the same end, and at no revision of
-the store may a part have a second Job, or a new Job after the end (I5).
+Every story runs once for each of its writes, with a crash there. It must reach the same end, and at no change may a
+part have a second Job, or a new Job after the end (I5). A crash before a write is one after the write before it.
 """
 
 import itertools
 import json
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
-import msgspec
 import pytest
 
-from controller.api.keys import HYPERJOBS, JOBS, PROPAGATION_POLICIES
-from controller.kube.errors import NotFound
-from localup.controlplane import ControlPlane
-from tests.controllers.hyperjob.harness import NOW, CrashError, Harness
-from tests.controllers.hyperjob.objects import document, gpus, replicated, task
-from tests.rig.history import followed, present
+from controller.api.keys import HYPERJOBS, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES
+from controller.kube.errors import Unreachable
+from tests.controllers.hyperjob.harness import NOW, Harness
+from tests.controllers.hyperjob.objects import document, gpus, replicated, task, template, two_copies
+from tests.rig.history import Change
 from tests.rig.hyperjob_invariant import HyperJobChecker
 
 AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
 
 
-def copies(name: str, count: int = 2, **more: Any) -> dict[str, Any]:
-    return document(replicated("t", task(replicas=4), replicas=count), name=name, **more)
+def changed(**change: Any) -> Callable[[Harness, str], Awaitable[None]]:
+    """Return the story of a change of the replicated job."""
 
+    async def story(harness: Harness, name: str) -> None:
+        await harness.start(two_copies(name=name))
+        job = {**replicated("t", task(replicas=4), replicas=2), **change}
+        harness.merge(HYPERJOBS, name, {"spec": {"replicatedJobs": [job]}})
 
-async def submitted(harness: Harness, name: str, **more: Any) -> None:
-    """Let a HyperJob of two copies be there, with all its objects."""
-    await harness.submit(copies(name, **more))
-    await harness.reconcile_until_stable(name)
-
-
-async def changed(harness: Harness, hyperjob: str, /, **change: Any) -> None:
-    await submitted(harness, hyperjob)
-    await harness.change(hyperjob, {"replicatedJobs": [{**replicated("t", task(replicas=4), replicas=2), **change}]})
+    return story
 
 
 async def create(harness: Harness, name: str) -> None:
-    await harness.submit(copies(name))
-
-
-async def grow(harness: Harness, name: str) -> None:
-    await changed(harness, name, replicas=3)
-
-
-async def shrink(harness: Harness, name: str) -> None:
-    await changed(harness, name, replicas=1)
-
-
-async def nothing_left(harness: Harness, name: str) -> None:
-    await changed(harness, name, replicas=0)
-
-
-async def rename(harness: Harness, name: str) -> None:
-    await changed(harness, name, name="u")
-
-
-async def resize(harness: Harness, name: str) -> None:
-    await changed(harness, name, templateSpec={"queue": "ml", "schedulerName": "volcano", "tasks": [task(replicas=6)]})
+    harness.submit(two_copies(name=name))
 
 
 async def suspend(harness: Harness, name: str) -> None:
-    await submitted(harness, name)
-    await harness.change(name, {"suspend": True})
+    await harness.start(two_copies(name=name))
+    harness.merge(HYPERJOBS, name, {"spec": {"suspend": True}})
 
 
 async def resume(harness: Harness, name: str) -> None:
-    await submitted(harness, name, suspend=True)
-    await harness.change(name, {"suspend": False})
+    await harness.start(two_copies(name=name, suspend=True))
+    harness.merge(HYPERJOBS, name, {"spec": {"suspend": False}})
 
 
-async def retry(harness: Harness, name: str) -> None:
-    await submitted(harness, name, failurePolicy={"maxRetries": 1})
-    await harness.report(f"{name}-t-0", "Failed")
+def failed(**policy: int) -> Callable[[Harness, str], Awaitable[None]]:
+    """Return the story of a part that fails while the other one runs."""
 
+    async def story(harness: Harness, name: str) -> None:
+        await harness.start(two_copies(name=name, failurePolicy=policy))
+        harness.report(f"{name}-t-0", "Failed")
+        harness.report(f"{name}-t-1", "Running")
 
-async def give_up(harness: Harness, name: str) -> None:
-    await submitted(harness, name)
-    await harness.report(f"{name}-t-0", "Failed")
-
-
-async def roll_back(harness: Harness, name: str) -> None:
-    await submitted(harness, name, failurePolicy={"maxRestarts": 1})
-    await harness.report(f"{name}-t-0", "Failed")
-    await harness.report(f"{name}-t-1", "Running")
+    return story
 
 
 async def finish(harness: Harness, name: str, **more: Any) -> None:
-    await submitted(harness, name, **more)
+    await harness.start(two_copies(name=name, **more))
     for part in range(2):
-        await harness.report(f"{name}-t-{part}", "Completed", succeeded=4)
+        harness.report(f"{name}-t-{part}", "Completed", succeeded=4)
 
 
 async def clean_up(harness: Harness, name: str) -> None:
@@ -103,108 +72,167 @@ async def vanish(harness: Harness, name: str) -> None:
     """Both parts are over, and the Job of one is deleted by its TTL."""
     await finish(harness, name)
     await harness.run(name)
-    await harness.remove(f"{name}-t-0")
+    harness.remove(JOBS, f"{name}-t-0")
 
 
 async def expire(harness: Harness, name: str) -> None:
     await finish(harness, name, ttlSecondsAfterFinished=60)
-    await harness.reconcile_until_stable(name)
+    await harness.reconcile(name)
+    assert await harness.run(name) == NOW + 60_000
     harness.now = NOW + 60_000
 
 
 async def move(harness: Harness, name: str) -> None:
     """A split that waits moves to where there is room now."""
     harness.capacity = gpus(a=40, b=40)
-    await harness.submit(document(AUTO, name=name))
-    await harness.reconcile_until_stable(name)
+    await harness.start(document(AUTO, name=name))
     harness.capacity = gpus(c=64)
 
 
 async def foreign(harness: Harness, name: str) -> None:
     """Somebody else has a Job of the second part's name."""
-    made = {
-        "apiVersion": JOBS.api_version,
-        "kind": "Job",
-        "metadata": {"name": f"{name}-t-1"},
-        "spec": {"minAvailable": 1, "tasks": []},
-    }
-    await harness.admin.create(JOBS.item_path(harness.namespace, "").rstrip("/"), msgspec.json.encode(made))
-    await harness.submit(copies(name))
+    harness.foreign(f"{name}-t-1")
+    harness.submit(two_copies(name=name))
 
 
-Story = Callable[[Harness, str], Awaitable[None]]
-STORIES: tuple[Story, ...] = (
-    *(create, grow, shrink, nothing_left, rename, resize, suspend, resume, retry, give_up, roll_back),
-    *(finish, clean_up, vanish, expire, move, foreign),
+BOTH = ["t-0", "t-1"]
+
+
+@pytest.mark.parametrize(
+    ("story", "phase", "jobs"),
+    [
+        pytest.param(create, "Pending", BOTH, id="create"),
+        pytest.param(changed(replicas=3), "Pending", [*BOTH, "t-2"], id="grow"),
+        pytest.param(changed(replicas=1), "Pending", ["t-0"], id="shrink"),
+        pytest.param(changed(replicas=0), "Pending", [], id="nothing-left"),
+        pytest.param(changed(name="u"), "Pending", ["u-0", "u-1"], id="rename"),
+        pytest.param(changed(templateSpec=template(task(replicas=6))), "Pending", BOTH, id="resize"),
+        pytest.param(suspend, "Suspended", [], id="suspend"),
+        pytest.param(resume, "Pending", BOTH, id="resume"),
+        pytest.param(failed(maxRetries=1), "Pending", BOTH, id="retry"),
+        pytest.param(failed(), "Failed", ["t-0"], id="give-up"),
+        pytest.param(failed(maxRestarts=1), "Pending", BOTH, id="roll-back"),
+        pytest.param(finish, "Completed", BOTH, id="finish"),
+        pytest.param(clean_up, "Completed", [], id="clean-up"),
+        pytest.param(vanish, "Completed", ["t-1"], id="vanish"),
+        pytest.param(expire, "gone", [], id="expire"),
+        pytest.param(move, "Pending", ["t-0"], id="move"),
+        pytest.param(foreign, "Pending", [], id="foreign"),
+    ],
 )
-
-
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
-@pytest.mark.parametrize("side", [pytest.param("crash_before", marks=pytest.mark.long), "crash_after"])
-async def test_f28_crash_at_any_write_is_repaired(
-    control_plane: ControlPlane, harness: Harness, story: Story, side: str
-):
-    async with judged(control_plane, is_whole=story is not foreign):
-        expected = None
+async def test_f28_crash_at_any_write_is_repaired(harness: Harness, story, phase: str, jobs: list[str]):
+    expected = None
+    with judged(harness, is_whole=story is not foreign):
         for point in itertools.count(-1):
             name = f"try{point + 1}"
             harness.now = NOW
             await story(harness, name)
-            crashed = await crash(harness, name, side, point)
-            await harness.reconcile_until_stable(name)
-            found = await picture(harness, name)
+            crashed = await crash(harness, name, point)
+            await harness.reconcile(name)
+            harness.collect_garbage()
+            found = picture(harness, name)
             assert found == (expected or found), point
             expected = found
             if point >= 0 and not crashed:
-                return
+                break
+    (status, _), objects = expected
+    found_jobs, policies = ([name for of, name, _ in objects if of == kind] for kind in ("Job", "PropagationPolicy"))
+    assert (status, found_jobs) == (phase, [f"it-{each}" for each in jobs])
+    assert policies == found_jobs or story is vanish
 
 
-@asynccontextmanager
-async def judged(plane: ControlPlane, *, is_whole: bool) -> AsyncIterator[None]:
-    """Read the store's history meanwhile, and see that I5 held at each revision."""
-    families = HyperJobChecker()
-    async with followed(plane.etcd.url, plane.prefix, since=await present(plane.etcd.url)) as history:
-        yield
-        await history.reached(await present(plane.etcd.url))
-    assert [each for change in history.changes for each in families.apply(change)] == []
-    assert list(families.unlike_their_split()) == [] or not is_whole
+@contextmanager
+def judged(harness: Harness, *, is_whole: bool) -> Iterator[None]:
+    """Check that I5 holds at each change."""
+    checker, violations = HyperJobChecker(), []
+
+    def observe(change) -> None:
+        entered = Change(change.version, change.kind.plural, change.key, change.previous, change.obj, 0)
+        violations.extend(checker.apply(entered))
+
+    harness.server.observers.append(observe)
+    yield
+    assert violations == []
+    assert not is_whole or list(checker.unlike_their_split()) == []
 
 
-async def crash(harness: Harness, name: str, side: str, point: int) -> bool:
-    """Make one pass that ends at the write with this number; say whether it came so far."""
-    harness.api.writes = []
-    setattr(harness.api, side, point if point >= 0 else None)
+async def crash(harness: Harness, name: str, point: int) -> bool:
+    """Make one pass that ends at the write with this number; return whether there was one."""
+    harness.traffic.writes = []
+    harness.traffic.fail_after = point
     try:
         await harness.run(name)
-    except CrashError:
+    except Unreachable:
         return True
     finally:
-        setattr(harness.api, side, None)
+        harness.traffic.fail_after = None
     return False
 
 
-async def picture(harness: Harness, name: str) -> tuple[list[str], str]:
-    """Return what a HyperJob has become, whatever its own name is."""
-    found = [
-        json.dumps([item["metadata"]["name"], item["spec"]], sort_keys=True).replace(name, "it")
-        for resource in (JOBS, PROPAGATION_POLICIES)
-        for item in await harness.items(resource)
+def picture(harness: Harness, name: str) -> tuple[Any, list[tuple[str, str, str]]]:
+    """Return the state of a HyperJob and its objects, whatever its own name is."""
+    objects = [
+        (kind.kind, item["metadata"]["name"].replace(name, "it"), json.dumps(item["spec"]).replace(name, "it"))
+        for kind in (JOBS, PROPAGATION_POLICIES)
+        for item in harness.items(kind)
         if item["metadata"].get("labels", {}).get("volcano.sh/hyperjob-name") == name
     ]
-    try:
-        status = await harness.status(name)
-    except NotFound:
-        return [], "gone"
-    parts = [[part["name"].replace(name, "it"), part["phase"]] for part in status.get("split", {}).get("parts", ())]
-    return sorted(found), json.dumps([status["phase"], status["conditions"][0]["reason"], parts])
+    if name not in harness.names(HYPERJOBS):
+        return ("gone", []), objects
+    status = harness.status(name)
+    parts = [(part["name"].replace(name, "it"), part["phase"]) for part in status.get("split", {}).get("parts", ())]
+    return (status["phase"], parts), objects
 
 
-@pytest.mark.parametrize("deleted", ["Orphan", "Background"])
-async def test_f28_deletion_follows_its_propagation_policy(harness: Harness, deleted: str):
-    await submitted(harness, "llm")
-    body = msgspec.json.encode({"propagationPolicy": deleted})
-    await harness.admin.delete(HYPERJOBS.item_path(harness.namespace, "llm"), body)
-    for _ in range(200):
-        if not await harness.names(HYPERJOBS) and (deleted == "Orphan" or not await harness.names()):
-            break
-    assert await harness.names() == (["llm-t-0", "llm-t-1"] if deleted == "Orphan" else [])
+def hyperjob(phase: str, *parts: str) -> Change:
+    split = {"parts": [{"name": name, "phase": "Pending"} for name in parts]}
+    after = {"metadata": {"uid": "u", "name": "llm"}, "status": {"phase": phase, "split": split}}
+    return Change(1, "hyperjobs", ("ml", "llm"), None, after, 0)
+
+
+def job(name: str, index: int) -> Change:
+    metadata = {
+        "ownerReferences": [{"kind": "HyperJob", "uid": "u", "controller": True}],
+        "labels": {"volcano.sh/replicatedjob-name": "t"},
+        "annotations": {PART_ANNOTATION: json.dumps({"index": index})},
+    }
+    return Change(1, "jobs", ("ml", name), None, {"metadata": metadata}, 0)
+
+
+@pytest.mark.parametrize(
+    ("changes", "violation"),
+    [
+        pytest.param(
+            (hyperjob("Pending", "a", "b"), job("a", 0), job("b", 0)),
+            "1: Job ml/b is a second one for ('u', 't', 0)",
+            id="second-job-of-a-part",
+        ),
+        pytest.param(
+            (hyperjob("Completed", "a"), job("a", 0)),
+            "1: Job ml/a was made although its HyperJob is Completed",
+            id="job-created-after-the-end",
+        ),
+        pytest.param(
+            (hyperjob("Pending", "a", "b"), job("a", 0)),
+            "HyperJob llm has ['a'] instead of ['a', 'b']",
+            id="jobs-unlike-the-split",
+        ),
+    ],
+)
+def test_i5_checker_reports_violations(changes, violation):
+    checker = HyperJobChecker()
+    found = [each for change in changes for each in checker.apply(change)]
+    assert [*found, *checker.unlike_their_split()] == [violation]
+
+
+async def test_f28_deletion_follows_its_propagation_policy(harness: Harness):
+    await harness.start(two_copies(name="gone"))
+    harness.remove(HYPERJOBS, "gone")
+    assert (harness.names(), harness.names(PROPAGATION_POLICIES)) == ([], [])
+    await harness.start(two_copies())
+    orphans = harness.uids()
+    harness.remove(HYPERJOBS, "llm", "Orphan")
+    assert (harness.uids(), len(orphans)) == (orphans, 2)
+    await harness.start(two_copies())
+    assert harness.status()["conditions"][0]["reason"] == "NameTaken"
+    assert harness.uids() == orphans

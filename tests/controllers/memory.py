@@ -1,0 +1,55 @@
+"""An API server in memory and the product's client for it, whose requests are recorded and of which one may fail."""
+
+import itertools
+import random
+from collections.abc import Callable, Iterable
+from datetime import UTC, datetime
+
+from controller.kube.client import Api
+from tests.deterministic.apiserver import ApiServer
+from tests.deterministic.clock import EPOCH
+from tests.deterministic.network import Call, Network, NoFaults, Route
+from tests.deterministic.objects import Kind
+from tests.deterministic.processes import client
+
+
+class Traffic(NoFaults):
+    """Records the requests of a process, and breaks the connection of one write."""
+
+    def __init__(self, *, is_instant: bool = False) -> None:
+        self.is_instant = is_instant
+        """Whether requests take no time."""
+        self.requests: list[str] = []
+        self.writes: list[str] = []
+        self.fail_before: int | None = None
+        """Number of the write that never arrives."""
+        self.fail_after: int | None = None
+        """Number of the write with a lost answer."""
+        self.on_failure: Callable[[], None] = lambda: None
+
+    def on_request(self, call: Call, route: Route) -> None:
+        number, text = len(self.writes), f"{call.request.method} {call.request.path}"
+        self.requests.append(text)
+        if self.is_instant:
+            route.there = route.back = 0
+        if call.is_write:
+            self.writes.append(text)
+            route.refused, route.reset = number == self.fail_before, number == self.fail_after
+            if route.refused or route.reset:
+                self.on_failure()
+
+
+def memory_server(kinds: Iterable[Kind], clock: Callable[[], float]) -> ApiServer:
+    """Return a server of these *kinds*; *clock* returns seconds since the start."""
+    numbers = itertools.count(1)
+
+    def now() -> str:
+        return datetime.fromtimestamp(EPOCH + int(clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+    return ApiServer(kinds, now=now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}")
+
+
+def connect(server: ApiServer, traffic: Traffic) -> Api:
+    """Return the product's client for *server*."""
+    network = Network(server, random.Random(1), faults=traffic)
+    return client(network, "controller", user_agent="volcano-global-controller")
