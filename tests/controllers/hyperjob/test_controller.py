@@ -1,7 +1,7 @@
 """The HyperJob controller: it waits for the CRDs, and an error of one HyperJob does not block the others."""
 
 import asyncio
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 
 import msgspec
 import pytest
@@ -12,12 +12,13 @@ from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
 from controller.kube.informer import WatchOptions
-from localup.apply import apply, apply_files
+from localup.apply import apply_files
 from localup.controlplane import OUR_CRDS
 from tests.controllers.hyperjob.objects import document, gpus, replicated, task
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "default"
+AUTO = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
 
 
 @pytest.fixture(scope="module")
@@ -37,17 +38,11 @@ async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
             yield stage, admin
             assert not task.done(), task
             for resource in (HYPERJOBS, BATCH_HYPERJOBS):
-                await clear(admin, resource)
+                with suppress(NotFound):
+                    await admin.delete(resource.item_path(NAMESPACE, "").rstrip("/"))
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         await asyncio.sleep(0.05)
-
-
-async def clear(admin, resource):
-    try:
-        await admin.delete(resource.item_path(NAMESPACE, "").rstrip("/"))
-    except NotFound:
-        return
 
 
 async def submit(admin, found):
@@ -75,20 +70,14 @@ async def test_controller_starts_after_crds_are_installed(plane):
         assert await exists(admin, JOBS, "late-t-0")
 
 
-async def test_controller_writes_only_as_leader(plane):
-    allowed = asyncio.Event()
-    async with staged(plane, may_write=allowed.is_set) as (_, admin):
+async def test_writes_need_leadership_and_capacity(plane):
+    allowed, rooms = asyncio.Event(), [gpus(a=1)]
+    async with staged(plane, capacity=lambda: rooms[0], may_write=allowed.is_set) as (stage, admin):
         await submit(admin, document(replicated("t"), name="standby"))
+        await submit(admin, document(AUTO, name="wide"))
         assert await exists(admin, JOBS, "standby-t-0", seconds=1) is None
         allowed.set()
         assert await exists(admin, JOBS, "standby-t-0")
-
-
-async def test_changed_clusters_trigger_a_resync(plane):
-    rooms = [gpus(a=1)]
-    async with staged(plane, capacity=lambda: rooms[0]) as (stage, admin):
-        job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
-        await submit(admin, document(job, name="wide"))
         assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
         rooms[0] = gpus(a=4)
         stage.wake()
@@ -96,18 +85,11 @@ async def test_changed_clusters_trigger_a_resync(plane):
 
 
 async def test_error_of_one_hyperjob_does_not_block_others(plane):
+    """No schema checks the selector of this HyperJob, and nobody can read it."""
+    affinity = {"labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
     async with staged(plane, capacity=lambda: gpus(a=8)) as (_, admin):
-        await asyncio.to_thread(apply, plane.admin, [broken()])
+        await submit(admin, document(AUTO, name="broken", clusterAffinity=affinity))
         await submit(admin, document(replicated("t"), name="sound"))
         assert await exists(admin, JOBS, "sound-t-0")
         status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
         assert "operator 'Near' is unknown" in status["message"]
-
-
-def broken():
-    """Return a HyperJob whose selector no schema checks and nobody can read."""
-    job = replicated("t", task(replicas=4), splitPolicy={"mode": "auto"})
-    found = document(
-        job, name="broken", clusterAffinity={"labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
-    )
-    return {**found, "metadata": {"name": "broken", "namespace": NAMESPACE}}

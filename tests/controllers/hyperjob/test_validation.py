@@ -1,11 +1,15 @@
 import json
+from pathlib import Path
 
 import pytest
 
-from controller.api.hyperjob_validation import hyperjob_violations
+from controller.api.hyperjob_validation import hyperjob_violations, resize_template
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
 from controller.controllers.hyperjob.observed import decode_part_job, has_all_fields
 from tests.controllers.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
+from tests.files import read_object
+
+ROOT = Path(__file__).parents[3]
 
 
 def split(*tasks, **policy):
@@ -90,14 +94,28 @@ def test_valid_hyperjob_has_no_violations(job):
     assert hyperjob_violations(job) == ()
 
 
-def test_unreadable_field_is_named():
-    with pytest.raises(HyperJobError, match=r"spec.replicatedJobs\[0\].splitPolicy.mode: input should be 'static' or"):
-        read_hyperjob(document(replicated("t", splitPolicy={"mode": "dynamic"})))
+@pytest.mark.parametrize("file", sorted((ROOT / "examples").glob("hyperjob-*.yaml")), ids=lambda file: file.stem)
+def test_example_is_split_with_the_expected_requests(file):
+    example = read_hyperjob(read_object(file))
+    assert hyperjob_violations(example) == ()
+    (job,) = example.spec.replicated_jobs
+    assert resize_template(job).total_pods == job.template_spec.total_pods
 
 
-def test_unknown_version_is_rejected_with_the_supported_one():
-    with pytest.raises(HyperJobError, match=r"write training.volcano.sh/v1alpha1"):
-        read_hyperjob({**document(), "apiVersion": "training.volcano.sh/v2"})
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        pytest.param(
+            document(replicated("t", splitPolicy={"mode": "dynamic"})),
+            r"spec.replicatedJobs\[0\].splitPolicy.mode: input should be 'static' or",
+            id="field",
+        ),
+        pytest.param({"apiVersion": "training.volcano.sh/v2"}, r"write training.volcano.sh/v1alpha1", id="version"),
+    ],
+)
+def test_unreadable_hyperjob_is_rejected_with_its_cause(changed, message):
+    with pytest.raises(HyperJobError, match=message):
+        read_hyperjob({**document(), **changed})
 
 
 HASHED = {"labels": {"a": "b"}, "counts": [1, 2.0, -1], "on": True, "empty": {}, "none": None, "large": "x" * 2**20}
