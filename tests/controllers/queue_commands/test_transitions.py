@@ -21,10 +21,6 @@ def told(changes) -> list[tuple[str, str, str | None]]:
     return [(each.queue, each.state.value, each.by_parent) for each in changes]
 
 
-def nobody(_: str) -> bool:
-    return False
-
-
 @pytest.mark.parametrize(
     ("state", "busy", "expected"),
     [
@@ -79,9 +75,9 @@ def test_queue_below_closed_parent_cannot_be_opened(state):
 
 def test_root_queue_cannot_be_closed():
     with pytest.raises(CommandError, match="close its children"):
-        close_queue(QueueHierarchy.of([queue("root"), queue("a")]), "root", nobody)
+        close_queue(QueueHierarchy.of([queue("root"), queue("a")]), "root", lambda _: False)
 
 
 def test_cyclic_hierarchy_terminates():
     hierarchy = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
-    assert [each.queue for each in close_queue(hierarchy, "a", nobody)] == ["a", "b"]
+    assert [each.queue for each in close_queue(hierarchy, "a", lambda _: False)] == ["a", "b"]

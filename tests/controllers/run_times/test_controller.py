@@ -1,15 +1,16 @@
 import asyncio
 import json
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
+
+import pytest
 
 from controller.api.keys import RUN_TIMES_KEY
 from controller.cache.store import Store
 from controller.controllers.run_times.controller import RunTimesController
 from controller.forecast.codec import decode_run_times, encode_run_times
 from controller.forecast.profiles import finished_runs
-from controller.forecast.run_times import JobProfile, Outcome, Run, RunTimes
+from controller.forecast.run_times import JobProfile, Outcome, Run
 from controller.kube.errors import NotFound
 from tests.cache import objects
 from tests.virtual_time import virtual_time
@@ -17,14 +18,15 @@ from tests.virtual_time import virtual_time
 STARTED = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
 NOW = int(datetime(2026, 1, 2, 4, 0, tzinfo=UTC).timestamp() * 1000)
 PATH = "/api/v1/namespaces/karmada-system/configmaps/volcano-global-run-times"
+HALF_PAST = "2026-01-02T03:30:00Z"
 
 
-@dataclass
 class FakeApi:
     """Stores one ConfigMap."""
 
-    stored: bytes | None = None
-    writes: list[bytes] = field(default_factory=list)
+    def __init__(self, stored: bytes | None = None) -> None:
+        self.stored = stored
+        self.writes = 0
 
     async def get(self, path: str) -> bytes:
         assert path == PATH
@@ -35,29 +37,29 @@ class FakeApi:
     async def apply(self, path: str, body: bytes, *, field_manager: str) -> bytes:
         assert (path, field_manager) == (PATH, "volcano-global-run-times")
         self.stored = body
-        self.writes.append(body)
+        self.writes += 1
         return body
+
+    @property
+    def document(self) -> str:
+        manifest = json.loads(self.stored)
+        assert manifest["metadata"] == {"name": "volcano-global-run-times", "namespace": "karmada-system"}
+        return manifest["data"][RUN_TIMES_KEY]
 
 
 class World:
-    def __init__(self, api: FakeApi):
-        self.api = api
+    def __init__(self, stored: bytes | None = None):
+        self.api = FakeApi(stored)
         self.leads = True
-        self.store = Store()
-        for collection in (
-            self.store.bindings,
-            self.store.cluster_bindings,
-            self.store.queues,
-            self.store.clusters,
-            self.store.priority_classes,
-            self.store.jobs,
-        ):
-            collection.replace([])
+        self.store = store = Store()
+        for cache in (store.bindings, store.cluster_bindings, store.queues, store.clusters, store.jobs):
+            cache.replace([])
+        store.priority_classes.replace([])
         self.controller = RunTimesController(
-            api, self.store, "karmada-system", may_write=lambda: self.leads, clock=lambda: NOW
+            self.api, store, "karmada-system", may_write=lambda: self.leads, clock=lambda: NOW
         )
-        self.controller.write_interval_seconds = 0.05
-        self.store.on_binding.append(self.controller.on_binding)
+        self.controller.write_interval_seconds = 60
+        store.on_binding.append(self.controller.on_binding)
 
     def binding(self, name: str = "j1", **more):
         record = objects.admission_record(
@@ -69,18 +71,14 @@ class World:
     def job(self, name: str = "j1", **more):
         self.store.jobs.upsert(self.store.jobs.decode(objects.job(name, **more)))
 
-    def run_of(self, name: str = "j1", **phases):
+    def run_of(self, name: str = "j1", phase="Completed"):
         self.job(name)
         self.binding(name, phases={"m1": "Running"})
-        self.binding(name, phases={"m1": phases.get("phase", "Completed")})
+        self.binding(name, phases={"m1": phase})
 
-    @property
-    def learned(self) -> RunTimes:
-        return decode_run_times(json.loads(self.api.stored)["data"][RUN_TIMES_KEY])[0]
-
-    def runs(self, name: str = "j1", *, evicted=False) -> list[Run]:
-        digest = self.store.jobs.decode(objects.job(name)).requests.digest
-        history = self.learned.history(JobProfile("a", "ml", digest))
+    def runs(self, *, evicted=False) -> list[Run]:
+        digest = self.store.jobs.decode(objects.job("j1")).requests.digest
+        history = decode_run_times(self.api.document)[0].history(JobProfile("a", "ml", digest))
         return list(history.evicted if evicted else history.runs)
 
 
@@ -90,30 +88,31 @@ async def running(world: World):
     world.controller.on_leading()
     await asyncio.sleep(0.01)
     yield
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(70)
     task.cancel()
 
 
+@pytest.mark.parametrize(
+    ("stored", "phase", "run"),
+    [
+        pytest.param(None, "Completed", Run(3600), id="completed"),
+        pytest.param(None, "Failed", Run(3600, Outcome.FAILED), id="failed"),
+        pytest.param(json.dumps({"data": {RUN_TIMES_KEY: "{"}}).encode(), "Completed", Run(3600), id="unreadable"),
+    ],
+)
 @virtual_time
-async def test_observed_end_is_stored():
-    world = World(FakeApi())
+async def test_observed_end_is_stored(stored, phase, run):
+    world = World(stored)
     async with running(world):
-        world.run_of()
-    assert world.runs() == [Run(3600)]
-    assert len(world.api.writes) == 1
-
-
-@virtual_time
-async def test_failed_run_is_stored_as_failed():
-    world = World(FakeApi())
-    async with running(world):
-        world.run_of(phase="Failed")
-    assert world.runs() == [Run(3600, Outcome.FAILED)]
+        world.run_of(phase=phase)
+    assert (world.runs(), world.api.writes) == ([run], 1)
+    run_times, until = decode_run_times(world.api.document)
+    assert (encode_run_times(run_times, until).decode(), until) == (world.api.document, NOW)
 
 
 @virtual_time
 async def test_evicted_run_is_stored_apart():
-    world = World(FakeApi())
+    world = World()
     async with running(world):
         world.job()
         world.binding(phases={"m1": "Running"})
@@ -123,94 +122,57 @@ async def test_evicted_run_is_stored_apart():
 
 
 @virtual_time
-async def test_nothing_is_written_while_nothing_ends():
-    world = World(FakeApi())
+async def test_nothing_is_written_by_a_standby_or_before_an_end():
+    world = World()
     async with running(world):
         world.job()
         world.binding(phases={"m1": "Pending"})
         world.binding(phases={"m1": "Running"})
-    assert world.api.writes == []
+    world.leads = False
+    async with running(world):
+        world.run_of("j2")
+    assert world.api.writes == 0
 
 
 @virtual_time
 async def test_many_ends_are_written_together():
-    world = World(FakeApi())
-    world.controller.write_interval_seconds = 60
+    world = World()
     async with running(world):
         for number in range(50):
             world.run_of(f"j{number}")
-    assert len(world.api.writes) == 1
-    assert len(world.runs()) == 24
+    assert (world.api.writes, len(world.runs())) == (1, 24)
 
 
 @virtual_time
-async def test_new_leader_adds_to_what_was_stored():
-    first = World(FakeApi())
+async def test_new_leader_adds_what_finished_since_to_what_was_stored():
+    first = World()
+    first.job()
+    first.binding(phases={"m1": "Completed"}, since=HALF_PAST)
     async with running(first):
-        first.run_of()
-    second = World(first.api)
+        pass
+    assert first.runs() == [Run(1800)]
+    second = World(first.api.stored)
+    second.job()
+    second.binding(phases={"m1": "Completed"}, since=HALF_PAST)
+    async with running(second):
+        pass
+    assert second.api.writes == 0
     async with running(second):
         second.run_of("j2")
-    assert second.runs() == [Run(3600), Run(3600)]
-
-
-@virtual_time
-async def test_new_leader_learns_what_finished_before():
-    world = World(FakeApi())
-    world.job()
-    world.binding(phases={"m1": "Completed"}, since="2026-01-02T03:30:00Z")
-    async with running(world):
-        pass
-    assert world.runs() == [Run(1800)]
-    again = World(world.api)
-    again.job()
-    again.binding(phases={"m1": "Completed"}, since="2026-01-02T03:30:00Z")
-    async with running(again):
-        pass
-    assert len(world.api.writes) == 1
-
-
-@virtual_time
-async def test_standby_neither_learns_nor_writes():
-    world = World(FakeApi())
-    world.leads = False
-    async with running(world):
-        world.run_of()
-    assert world.api.writes == []
-
-
-@virtual_time
-async def test_unreadable_store_is_replaced():
-    world = World(FakeApi(json.dumps({"data": {RUN_TIMES_KEY: "{"}}).encode()))
-    async with running(world):
-        world.run_of()
-    assert world.runs() == [Run(3600)]
-
-
-@virtual_time
-async def test_stored_text_is_what_the_codec_writes():
-    world = World(FakeApi())
-    async with running(world):
-        world.run_of()
-    manifest = json.loads(world.api.stored)
-    assert manifest["metadata"] == {"name": "volcano-global-run-times", "namespace": "karmada-system"}
-    run_times, until = decode_run_times(manifest["data"][RUN_TIMES_KEY])
-    assert encode_run_times(run_times, until).decode() == manifest["data"][RUN_TIMES_KEY]
-    assert until == NOW
+    assert second.runs() == [Run(1800), Run(3600)]
 
 
 def test_estimate_and_accelerators_are_part_of_the_profile():
-    world = World(FakeApi())
+    world = World()
     world.job(requests={"nvidia.com/gpu": "8"}, spec={"runningEstimate": "1h30m"})
-    world.binding(phases={"m1": "Completed"}, since="2026-01-02T03:30:00Z")
+    world.binding(phases={"m1": "Completed"}, since=HALF_PAST)
     [(_, profile, run)] = finished_runs(world.store)
     assert (profile.accelerators, profile.estimate, run) == ("nvidia.com/gpu=8000", 5400, Run(1800, estimate=5400))
 
 
 def test_template_digest_leaves_names_out():
-    store = Store()
     first, renamed, larger = (
-        store.jobs.decode(objects.job(name, replicas=replicas)).requests.digest
+        Store().jobs.decode(objects.job(name, replicas=replicas)).requests.digest
         for name, replicas in (("a", 1), ("b", 1), ("a", 2))
     )
     assert first == renamed != larger

@@ -9,6 +9,7 @@ import pytest
 
 from controller.cache.store import Store
 from controller.controllers.status_cleanup.controller import StaleStatusController
+from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
 from controller.kube.errors import NotFound
 from tests.cache import objects
 from tests.deterministic.clock import simulate
@@ -58,10 +59,9 @@ def api_after(spec: dict[str, Any], *, has_job: bool = True, **status: Any) -> S
 
 
 def test_status_of_evicted_workload_is_corrected():
-    assert api_after(EVICTED).patched == ["resourcebindings", "jobs"]
-
-
-def test_binding_is_corrected_although_its_job_is_deleted():
+    """The job is read first: a later report of a cluster changes its version, so the patch conflicts."""
+    api = api_after(EVICTED)
+    assert (api.patched, api.read[:2]) == (["resourcebindings", "jobs"], ["jobs", "resourcebindings"])
     assert api_after(EVICTED, has_job=False).patched == ["resourcebindings"]
 
 
@@ -78,6 +78,50 @@ def test_status_is_unchanged_after_a_later_admission(spec, status):
     assert api_after(spec, **status).patched == []
 
 
-def test_job_is_read_before_its_binding():
-    """A later report of a cluster changes the version of the job, so the patch conflicts."""
-    assert api_after(EVICTED).read[:2] == ["jobs", "resourcebindings"]
+META = {"metadata": {"uid": "u", "resourceVersion": "7", "name": "train"}}
+
+
+def job(**status: Any) -> dict[str, Any]:
+    return {**META, "status": status}
+
+
+def test_running_status_is_corrected_to_pending():
+    patch = job_status_patch(job(state={"phase": "Running"}, running=3, minAvailable=3, retryCount=1), 0)
+    assert patch["metadata"] == {"uid": "u", "resourceVersion": "7"}
+    assert patch["status"]["state"].items() >= {"phase": "Pending", "reason": "Evicted"}.items()
+    assert patch["status"]["state"]["lastTransitionTime"] == "1970-01-01T00:00:00Z"
+    assert patch["status"]["running"] == 0
+    assert "retryCount" not in patch["status"]
+    assert job_status_patch(job(state={"phase": []}), 0) is not None, "a wrong type is no phase"
+
+
+@pytest.mark.parametrize(
+    "status", [{}, {"state": {"phase": "Pending"}}, {"state": None}, {"pending": 0}, {"state": []}]
+)
+def test_correct_status_is_unchanged(status):
+    assert job_status_patch(job(**status), 0) is None
+    assert job_status_patch(META, 0) is None
+
+
+def test_only_scheduled_condition_is_corrected():
+    scheduled = {"type": "Scheduled", "status": "True", "reason": "Success", "message": "well"}
+    applied = {"type": "FullyApplied", "status": "False", "reason": "FullyAppliedFailed"}
+    patch = binding_status_patch({**META, "status": {"conditions": [scheduled, applied]}}, 0)
+    first, second = patch["status"]["conditions"]
+    assert (first["type"], first["status"], first["reason"]) == ("Scheduled", "False", "Evicted")
+    assert second == applied
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        None,
+        {},
+        [],
+        {"conditions": "none"},
+        {"conditions": ["odd"]},
+        {"conditions": [{"type": "Scheduled", "status": "False"}]},
+    ],
+)
+def test_unscheduled_condition_is_unchanged(status):
+    assert binding_status_patch({**META, "status": status}, 0) is None
