@@ -94,20 +94,17 @@ def test_unselected_job_is_reported_after_karmada_had_its_chance(age, newest_bou
     assert is_unselected(job, unbound, job.created_at + age) is expected
 
 
-def test_status_of_a_pending_workload_says_what_it_waits_for():
+def test_patch_sets_only_the_state_of_the_observed_version():
     workload = Workload(WorkloadUid("u1"), "ml", "j1", "Job", QueueName("a"), SchedulingRequirements())
     wait = Wait(workload, Refusal(Reason.QUEUE_NOT_FOUND, queue=QueueName("a")), 1)
-    state = status_patch(cached_job(), JobStatus(wait.refusal.reason, wait, 0))["status"]["state"]
-    assert (state["reason"], state["message"]) == ("QueueNotFound", pending_note(wait))
-
-
-def test_patch_sets_only_the_state_of_the_observed_version():
-    patch = status_patch(cached_job(version=7), JobStatus("QueueLimitReached", lambda: "x" * 3000, 5_000))
-    assert patch["metadata"] == {"uid": "job-j1", "resourceVersion": "7"}
-    state = patch["status"]["state"]
-    assert list(patch["status"]) == ["state"]
-    assert set(state) == {"phase", "reason", "message", "lastTransitionTime"}
-    assert (len(state["message"]), state["lastTransitionTime"]) == (1024, "1970-01-01T00:00:05Z")
+    patch = status_patch(cached_job(version=7), JobStatus(wait.refusal.reason, wait, 5_000))
+    state = {"phase": "Pending", "reason": "QueueNotFound", "message": pending_note(wait)}
+    assert patch == {
+        "metadata": {"uid": "job-j1", "resourceVersion": "7"},
+        "status": {"state": {**state, "lastTransitionTime": "1970-01-01T00:00:05Z"}},
+    }
+    long = status_patch(cached_job(), JobStatus("QueueLimitReached", lambda: "x" * 3000, 0))
+    assert len(long["status"]["state"]["message"]) == 1024
 
 
 def test_unselected_status_is_read_as_our_own():
