@@ -2,7 +2,7 @@
 
 from itertools import combinations
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from controller.controllers.hyperjob.children import build_parts
@@ -31,6 +31,8 @@ def exhaustive(clusters, job):
     return None
 
 
+# No second cluster holds the pods that the master's cluster leaves.
+@example(clusters={"a": 0, "b": 4, "d": 9}, job=(13, 1, True, 2, 2))
 @given(clusters=free, job=jobs)
 def test_split_has_the_fewest_parts_within_each_headroom(clusters, job):
     workers, gpu, master, _, least = job
