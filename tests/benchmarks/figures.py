@@ -36,5 +36,11 @@ def write(figures: Iterable[Figure], path: Path) -> None:
     path.write_text(json.dumps([asdict(figure) for figure in figures], indent=2) + "\n")
 
 
+def process_bytes(pid: int, field: str) -> int:
+    """Return a field of a process's status in bytes, such as ``VmRSS`` for resident memory, ``VmHWM`` for its peak."""
+    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{field}:"))
+
+
 def _number(value: float | None) -> str:
     return "" if value is None else f"{value:,.3g}" if abs(value) < 100 else f"{value:,.0f}"

@@ -21,9 +21,11 @@ from controller.forecast.futures import StartForecaster
 from controller.forecast.run_times import JobProfile, Run, RunTimes
 from controller.forecast.sampling import RunTimeSampler
 from controller.forecast.trials import Trials
-from tests.benchmarks import plan
+from tests.benchmarks import states
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.forecast_worlds import Case, World
+from tests.benchmarks.plan import SIZES
+from tests.benchmarks.states import NOW, Size
 from tests.traces.templates import TEMPLATE_SHAPES
 
 SEEDS = 100
@@ -37,11 +39,11 @@ def measure(*, quick: bool) -> list[Figure]:
     worlds = [(shape, seed) for seed in range(2 if quick else SEEDS) for shape in TEMPLATE_SHAPES]
     with ProcessPoolExecutor(max_workers=2) as pool:
         cases = [case for found in pool.map(cases_of, worlds) for case in found]
-    first_answer = _first_answer(plan.SIZES[0 if quick else -1])
+    first_answer = _first_answer(SIZES[0 if quick else -1])
     return [
         *calibration(cases),
         Figure("forecast_first_answer_seconds", first_answer, "s", "< 10"),
-        *_counterfactuals(plan.SIZES[0 if quick else -1], 20 if quick else 100),
+        *_counterfactuals(SIZES[0 if quick else -1], 20 if quick else 100),
     ]
 
 
@@ -79,7 +81,7 @@ def _inside_by_tenth(cases: Sequence[Case]) -> list[float]:
     return [sum(tenth) / len(tenth) for tenth in tenths if tenth]
 
 
-def _first_answer(size: plan.Size) -> float:
+def _first_answer(size: Size) -> float:
     """Return the seconds until the first forecast of the first ten workloads of one queue."""
     engine = _engine_of_twenty_queues(size)
     run_times = RunTimes()
@@ -89,14 +91,14 @@ def _first_answer(size: plan.Size) -> float:
     targets = [workload.uid for workload in islice(engine.pending_workloads(queue), 10)]
     begun = time.monotonic()
     sampler = RunTimeSampler(run_times, lambda workload: JobProfile(workload.queue, workload.namespace))
-    next(StartForecaster(engine, plan.NOW).forecasts(targets, sampler.futures(8)))
+    next(StartForecaster(engine, NOW).forecasts(targets, sampler.futures(8)))
     return time.monotonic() - begun
 
 
-def _counterfactuals(size: plan.Size, count: int) -> list[Figure]:
+def _counterfactuals(size: Size, count: int) -> list[Figure]:
     """Return how long the search for counterfactuals of one pending workload takes, in CPU milliseconds."""
     engine = _engine_of_twenty_queues(size)
-    trials = Trials(engine, take_history(engine), plan.NOW, Plan())
+    trials = Trials(engine, take_history(engine), NOW, Plan())
     queues = [engine.pending_workloads(name) for name in engine.queues_with_pending()]
     times = []
     for number in range(count):
@@ -122,20 +124,20 @@ def _job(workload: Workload) -> PendingJob:
     return PendingJob(workload, template, lambda _: 0, {"low": 0, "middle": 100, "high": 300}, workload.name)
 
 
-def _engine_of_twenty_queues(size: plan.Size) -> Engine:
+def _engine_of_twenty_queues(size: Size) -> Engine:
     """Return the state of the benchmark of plans, with 20 queues in the place of many."""
     engine = Engine()
     names = [QueueName(f"q{number}") for number in range(20)]
     for number, name in enumerate(names):
         engine.queue_changed(Queue(name, weight=1 + number % 3))
     workloads = [
-        replace(workload, queue=names[number % len(names)]) for number, workload in enumerate(plan.workloads(size))
+        replace(workload, queue=names[number % len(names)]) for number, workload in enumerate(states.workloads(size))
     ]
     for workload in workloads:
-        engine.workload_changed(workload, plan.NOW)
-    for cluster in plan.clusters([workload for workload in workloads if workload.admission is not None]):
-        engine.cluster_changed(cluster, plan.NOW)
-    engine.plan(plan.NOW)
+        engine.workload_changed(workload, NOW)
+    for cluster in states.full_clusters(size, [workload for workload in workloads if workload.admission]):
+        engine.cluster_changed(cluster, NOW)
+    engine.plan(NOW)
     return engine
 
 

@@ -11,7 +11,6 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import msgspec
 
@@ -22,8 +21,9 @@ from localup.controlplane import ControlPlane
 from localup.processes import ProcessOptions
 from localup.stack import Stack
 from tests.benchmarks.admission import cpu_seconds, ground, running
-from tests.benchmarks.figures import Figure
-from tests.benchmarks.kueue_load import Binding, JobGenerator, JobRunner, mean_wait
+from tests.benchmarks.figures import Figure, process_bytes
+from tests.benchmarks.kueue_load import JobGenerator, JobRunner, mean_wait
+from tests.benchmarks.resume_watch import Seen
 from tests.benchmarks.seed import offer_cluster
 from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, cohorts_load
 
@@ -84,7 +84,7 @@ async def _measure(plane: ControlPlane, shape: CohortShape) -> list[Figure]:
             generator = JobGenerator(api, shape, runner)
             await _play(api, generator, runner)
             cpu, patches = cpu_seconds(stack) - before, _patches(stack.metrics())
-            peak = _peak_bytes(stack.controller.pid or 0)
+            peak = process_bytes(stack.controller.pid or 0, "VmHWM")
     label = f"kueue_{shape.cohorts * shape.queues}"
     print(f"{label}: patches {dict(patches)}", flush=True)
     return [
@@ -98,7 +98,7 @@ async def _measure(plane: ControlPlane, shape: CohortShape) -> list[Figure]:
 
 async def _play(api: Api, generator: JobGenerator, runner: JobRunner) -> None:
     """Create all jobs and run the admitted ones until the last has completed; print the progress."""
-    informer = Informer(api, RESOURCE_BINDINGS.path, decode=msgspec.json.Decoder(Binding).decode, sink=runner)
+    informer = Informer(api, RESOURCE_BINDINGS.path, decode=msgspec.json.Decoder(Seen).decode, sink=runner)
     async with asyncio.timeout(_TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
         background = [group.create_task(work) for work in (informer.run(), runner.run(), _show(generator, runner))]
         await informer.synced.wait()
@@ -122,12 +122,6 @@ def _patches(metrics: str) -> Counter[str]:
     for effect, value in _PATCHES.findall(metrics):
         found[effect] += round(float(value))
     return found
-
-
-def _peak_bytes(pid: int) -> int:
-    """Return the largest resident memory that a process has had."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:"))
 
 
 def _times(label: str, shape: CohortShape, runner: JobRunner, begun: float) -> Iterator[Figure]:

@@ -13,6 +13,7 @@ from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDING
 from controller.engine.state.hierarchy import ROOT
 from controller.kube.client import Api
 from controller.kube.errors import Conflict
+from tests.benchmarks.resume_watch import Seen
 from tests.benchmarks.seed import CLUSTER, IN_FLIGHT, binding, binding_path, create
 from tests.traces.cohorts import CohortShape, cohorts_load
 from tests.traces.load import Job, Load, Manifest, manifests
@@ -22,31 +23,6 @@ _RETRY_SECONDS = 0.1
 _CREATIONS = 8
 Key = tuple[str, str]
 """Namespace and name of a job."""
-
-
-class _Suspension(msgspec.Struct):
-    scheduling: bool = False
-
-
-class _Spec(msgspec.Struct):
-    suspension: _Suspension | None = None
-
-
-class _Meta(msgspec.Struct, rename="camel"):
-    name: str
-    namespace: str
-    resource_version: str
-
-
-class Binding(msgspec.Struct):
-    """The fields of a binding that the runner reads."""
-
-    metadata: _Meta
-    spec: _Spec
-
-    @property
-    def is_resumed(self) -> bool:
-        return self.spec.suspension is None or not self.spec.suspension.scheduling
 
 
 @dataclass(slots=True)
@@ -77,11 +53,11 @@ class JobRunner:
         self._api = api
         self._due: asyncio.Queue[JobRun] = asyncio.Queue()
 
-    def replace_in_steps(self, objects: Sequence[Binding], **_: object) -> Iterator[None]:
+    def replace_in_steps(self, objects: Sequence[Seen], **_: object) -> Iterator[None]:
         """Observe a list."""
         return (self.upsert(seen) for seen in objects)
 
-    def upsert(self, seen: Binding) -> None:
+    def upsert(self, seen: Seen) -> None:
         """Start the run time of an admitted job; an eviction ends it."""
         run = self.runs.get((seen.metadata.namespace, seen.metadata.name.removesuffix("-job")))
         if run is None:
@@ -99,7 +75,7 @@ class JobRunner:
         """Fail: every binding can be decoded."""
         raise ValueError(f"the binding {namespace}/{name} cannot be decoded")
 
-    def remove(self, _: Binding) -> None:
+    def remove(self, _: Seen) -> None:
         """Ignore a deletion: no binding is deleted."""
 
     async def run(self) -> None:

@@ -17,7 +17,7 @@ from controller.api.keys import RESOURCE_BINDINGS
 from localup import ports
 from localup.processes import ManagedProcess, is_http_ready
 from tests.benchmarks.admission import process_seconds
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, process_bytes
 from tests.benchmarks.generated_objects import GeneratedState, Manifest
 from tests.benchmarks.states import GIB, Size
 from tests.benchmarks.streaming_server import StreamingServer, serving
@@ -90,7 +90,7 @@ async def _figures(
     seconds = await times.until(1, seconds=_START_TIMEOUT_SECONDS) - begun
     pid = controller.pid or 0
     cpu, served = process_seconds(pid), server.requests
-    resident = _status_bytes(pid, "VmRSS")
+    resident = process_bytes(pid, "VmRSS")
     print(f"{label}: first admission after {seconds:.1f} s and {cpu:.1f} CPU s, {served} requests", flush=True)
     await _quiet(times)
     finishes = [await _latency(partial(server.finish, number), times) for number in range(EVENTS)]
@@ -100,7 +100,7 @@ async def _figures(
         Figure(f"controller_first_admission_seconds_{label}", seconds, "s"),
         Figure(f"controller_first_admission_cpu_seconds_{label}", cpu, "s"),
         Figure(f"controller_resident_gib_{label}", resident / GIB, "GiB"),
-        Figure(f"controller_peak_gib_{label}", _status_bytes(pid, "VmHWM") / GIB, "GiB"),
+        Figure(f"controller_peak_gib_{label}", process_bytes(pid, "VmHWM") / GIB, "GiB"),
         Figure(f"controller_finish_to_patch_p50_ms_{label}", cuts[49], "ms"),
         Figure(f"controller_finish_to_patch_p99_ms_{label}", cuts[98], "ms"),
         Figure(f"controller_capacity_to_patch_ms_{label}", statistics.median(changes), "ms"),
@@ -128,8 +128,3 @@ async def _quiet(times: AdmissionTimes, seconds: float = QUIET_SECONDS) -> None:
         await asyncio.sleep(seconds)
         if len(times.at) == count:
             return
-
-
-def _status_bytes(pid: int, name: str) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

@@ -10,7 +10,6 @@ import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from pathlib import Path
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
@@ -19,7 +18,7 @@ from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
 from tests.benchmarks.admission import cpu_seconds, cpu_share, finish_job
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, process_bytes
 from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
 from tests.benchmarks.store_seed import caught_up, store_batch
 from tests.rig.binding_state import parse_binding
@@ -33,7 +32,7 @@ GOAL_RATIO = 1.3
 SETTLE_SECONDS = 15
 IDLE_SECONDS = 20
 TIMEOUT_SECONDS = 600.0
-_KIB, _MIB = 1024, 1024 * 1024
+_MIB = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ async def _measure_events(plane: ControlPlane, count: int) -> list[Figure]:
         bare = await _bare_list(plane)
         async with _started(plane) as (stack, history, seconds):
             await _admitted(history, ROOM)
-            cpu, resident = cpu_seconds(stack), _resident(stack.controller.pid or 0)
+            cpu, resident = cpu_seconds(stack), process_bytes(stack.controller.pid or 0, "VmRSS")
             print(f"first decision after {seconds:.1f} s and {cpu:.0f} CPU s", flush=True)
             latencies: list[float] = []
             for number, change in enumerate(_admissions(history)[:EVENTS], start=ROOM + 1):
@@ -157,7 +156,7 @@ async def _start(plane: ControlPlane) -> Start:
     """Start the controller, wait for its first admissions, measure its memory, and stop it."""
     async with _started(plane) as (stack, _, seconds):
         await asyncio.sleep(2)
-        resident = _resident(stack.controller.pid or 0)
+        resident = process_bytes(stack.controller.pid or 0, "VmRSS")
         await asyncio.sleep(SETTLE_SECONDS)
         idle_cpu = await cpu_share(stack, IDLE_SECONDS)
     shown = f"{resident / _MIB:.0f} MiB resident, idle at {idle_cpu:.3f} CPU s/s"
@@ -167,11 +166,6 @@ async def _start(plane: ControlPlane) -> Start:
 
 def _admits(change: Change) -> bool:
     return change.kind == RESOURCE_BINDINGS.plural and change.after is not None and parse_binding(change.after).admitted
-
-
-def _resident(pid: int) -> int:
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) * _KIB for line in lines if line.startswith("VmRSS:"))
 
 
 async def _bare_list(plane: ControlPlane) -> float:

@@ -20,9 +20,10 @@ class _Spec(msgspec.Struct):
     suspension: _Suspension | None = None
 
 
-class _Meta(msgspec.Struct):
+class _Meta(msgspec.Struct, rename="camel"):
     name: str
     namespace: str = ""
+    resource_version: str = ""
 
 
 class Seen(msgspec.Struct):
@@ -42,7 +43,8 @@ class Resumed:
     def __init__(self, namespace: str) -> None:
         self.namespace = namespace
         self.at: dict[str, float] = {}
-        self._waiters: list[tuple[int, asyncio.Event]] = []
+        self._wanted = 0
+        self._reached = asyncio.Event()
 
     def replace_in_steps(self, objects: Sequence[Seen], **_: object) -> Iterator[None]:
         return (self.upsert(seen) for seen in objects)
@@ -50,9 +52,8 @@ class Resumed:
     def upsert(self, seen: Seen) -> None:
         if seen.metadata.namespace == self.namespace and seen.is_resumed and seen.metadata.name not in self.at:
             self.at[seen.metadata.name] = time.monotonic()
-            for count, event in self._waiters:
-                if len(self.at) >= count:
-                    event.set()
+            if len(self.at) == self._wanted:
+                self._reached.set()
 
     def forget(self, _: str, __: str) -> None:
         """Ignore an object that cannot be decoded."""
@@ -62,14 +63,14 @@ class Resumed:
 
     async def reached(self, count: int, *, seconds: float) -> float:
         """Return when *count* bindings were resumed; raise ``TimeoutError`` if that takes too long."""
-        event = asyncio.Event()
-        self._waiters.append((count, event))
-        if len(self.at) < count:
-            try:
-                async with asyncio.timeout(seconds):
-                    await event.wait()
-            except TimeoutError as error:
-                raise TimeoutError(f"{len(self.at)} of {count} bindings were resumed in {seconds:.0f} s") from error
+        self._wanted = count
+        self._reached.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                if len(self.at) < count:
+                    await self._reached.wait()
+        except TimeoutError as error:
+            raise TimeoutError(f"{len(self.at)} of {count} bindings were resumed in {seconds:.0f} s") from error
         return sorted(self.at.values())[count - 1]
 
 

@@ -17,21 +17,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from certs.reconciler import CertificateReconciler
 from certs.settings import CertificateSettings
 from certs.store import DirectoryStore
 from localup.binaries import find_go, go_environment
 from localup.folders import cache_folder
+from tests.benchmarks.admission import process_seconds
 from tests.benchmarks.closed_loop import call, post
 from tests.benchmarks.figures import Figure
+from tests.webhook.reviews import job_binding, review, wire
 
 CALLERS = 16
 SLOW = 1_000
 SIZE = 14_000
 GOAL_SHARE = 0.6
 ROOT = Path(__file__).parents[2]
-_TICKS = os.sysconf("SC_CLK_TCK")
 
 
 @dataclass
@@ -59,11 +61,6 @@ class Server:
     port: int
     slow: int = 0
     """Number of connections with an unfinished TLS handshake during its turns."""
-
-    def cpu_seconds(self) -> float:
-        """Return its CPU time, user and system."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def measure(*, quick: bool) -> list[Figure]:
@@ -118,74 +115,39 @@ async def take_turns(
     servers: dict[str, Server], trust: ssl.SSLContext, *, seconds: float, rounds: int
 ) -> dict[str, Turns]:
     """Call one server after the other, so that other load on the machine affects all of them."""
-    request = post("/resourcebindings/mutate", review())
+    request = post("/resourcebindings/mutate", large_review())
     found = {name: Turns() for name in servers}
     for number in range(rounds + 1):
         for name, server in servers.items():
-            before = server.cpu_seconds()
+            before = process_seconds(server.process.pid)
             with slow_connections(server.port, server.slow):
                 taken = await call(server.port, trust, request, callers=CALLERS, seconds=seconds)
             if number:  # the first is to get warm
                 found[name].seconds += taken
-                found[name].cpu_seconds += server.cpu_seconds() - before
+                found[name].cpu_seconds += process_seconds(server.process.pid) - before
     return found
 
 
-def review() -> bytes:
+def large_review() -> bytes:
     """Return the review of a Volcano Job's binding with annotations, components and managed fields."""
-    meta = {
-        "name": "train-job",
-        "namespace": "ml",
-        "uid": "5a0b7d1c-0000-4000-8000-000000000000",
+    new = job_binding(components=[{"name": f"task-{number}", "replicas": 8} for number in range(8)])
+    field = {"f:metadata": {"f:annotations": {".": {}, "f:policy.karmada.io/applied-placement": {}}}}
+    fields: list[dict[str, Any]] = []
+    new["metadata"] |= {
         "labels": {"propagationpolicy.karmada.io/permanent-id": "5a0b7d1c"},
         "annotations": {"policy.karmada.io/applied-placement": '{"clusterTolerations":[]}'},
-        "managedFields": [],
+        "managedFields": fields,
     }
-    spec = {
-        "resource": {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train", "namespace": "ml"},
-        "components": [{"name": f"task-{n}", "replicas": 8} for n in range(8)],
-        "schedulerName": "default-scheduler",
-    }
-    binding = {"apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding", "metadata": meta, "spec": spec}
-    where = {"group": "work.karmada.io", "version": "v1alpha2"}
-    kind, resource = where | {"kind": "ResourceBinding"}, where | {"resource": "resourcebindings"}
-    request = {
-        "uid": "705ab4f5-6393-11e8-b7cc-42010a800002",
-        "kind": kind,
-        "resource": resource,
-        "requestKind": kind,
-        "requestResource": resource,
-        "name": "train-job",
-        "namespace": "ml",
-        "operation": "CREATE",
-        "userInfo": {"username": "system:admin", "groups": ["system:masters"]},
-        "object": binding,
-        "oldObject": None,
-        "dryRun": False,
-        "options": {"kind": "CreateOptions", "apiVersion": "meta.k8s.io/v1"},
-    }
-    document = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}
-    field = {"f:metadata": {"f:annotations": {".": {}, "f:policy.karmada.io/applied-placement": {}}}}
-    fields = meta["managedFields"]
-    assert isinstance(fields, list)
-    while len(body := json.dumps(document, separators=(",", ":")).encode()) < SIZE:
+    while len(body := wire(review(new))) <= SIZE:
         fields.append({"manager": "karmada-controller-manager", "operation": "Update", "fieldsV1": field})
-    return body + b"\n"
+    return body
 
 
 def webhook_command(serving: Path) -> list[str]:
     """Return the command line that starts the webhook, as in the chart."""
     addresses = ["--host", "127.0.0.1", "--port", "0", "--plain-host", "127.0.0.1", "--plain-port", "0"]
-    return [
-        sys.executable,
-        "-m",
-        "webhook",
-        *addresses,
-        "--certificate-directory",
-        str(serving),
-        "--header-seconds",
-        "60",
-    ]
+    more = ["--certificate-directory", str(serving), "--header-seconds", "60"]
+    return [sys.executable, "-m", "webhook", *addresses, *more]
 
 
 @contextmanager
