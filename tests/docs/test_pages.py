@@ -4,12 +4,9 @@ import re
 from pathlib import Path
 
 import pytest
-import yaml
 
-from controller.api.configuration import check_configuration, load_configuration
 from controller.cli.__main__ import app
 from docs import generate
-from tests.chart.schema import values
 
 ROOT = Path(__file__).parents[2]
 TOP = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
@@ -33,18 +30,6 @@ def test_every_named_file_exists(page):
         assert (ROOT / file).exists(), file
 
 
-@pytest.mark.parametrize("page", PAGES, ids=name)
-def test_every_yaml_block_is_valid(page):
-    schema = values()["properties"]
-    for text in re.findall(r"^```yaml\n(.*?)^```", page.read_text(), re.MULTILINE | re.DOTALL):
-        for document in yaml.safe_load_all(text):
-            if document.get("apiVersion") == "config.volcano-global.io/v1alpha1":
-                check_configuration(document)
-            elif "kind" not in document:
-                assert set(document) <= set(schema)
-                load_configuration(yaml.safe_dump(document.get("admission", {})))
-
-
 def test_documented_metrics_exist():
     known = {row.key for table in ("controller-metrics", "webhook-metrics") for row in generate.TABLES[table]().rows}
     text = "".join(page.read_text() for page in PAGES)
@@ -60,8 +45,7 @@ def test_documented_commands_exist():
     assert named <= known
 
 
-def test_readme_is_short_and_links_every_section():
-    assert len(README.splitlines()) <= 150
+def test_readme_links_every_section():
     sections = sorted(page.parent.name for page in (ROOT / "docs").glob("*/index.md"))
     assert len(sections) == 6
     assert all(f"docs/{section}/index.md" in README for section in sections)

@@ -11,7 +11,7 @@ from controller.cli.input.objects import validate_objects
 from docs import generate
 
 BLOCK = re.compile(r"^```yaml\n(.*?)^```", re.DOTALL | re.MULTILINE)
-PAGES = [generate.ROOT / "README.md", *sorted((generate.ROOT / "docs").rglob("*.md"))]
+PAGES = [*generate.ROOT.glob("*.md"), *sorted((generate.ROOT / "docs").rglob("*.md"))]
 BLOCKS = {
     f"{page.relative_to(generate.ROOT)}-{number}": text
     for page in PAGES
