@@ -4,6 +4,8 @@ Lists and watches of them are served here; everything else, and each object that
 server of the deterministic tests.
 """
 
+import asyncio
+import contextlib
 import json
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -28,27 +30,29 @@ from tests.benchmarks.generated_objects import (
 from tests.deterministic import kinds
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.objects import Kind
-from tests.deterministic.transport import ServedApi
-from tests.deterministic.worlds import request
+from tests.deterministic.parsing import Request
+from tests.deterministic.watches import Watch
 
+BOOKMARK_SECONDS = 10
+_JSON = "application/json"
 _TENANTS = [f"team-{number}" for number in range(NAMESPACES)]
+_WATCH_SECONDS = 1800
 #: Fields of all objects are known to be valid: ownership, which only server-side apply needs, is not tracked.
 _KINDS = [replace(kind, owners=False) for kind in kinds.SYSTEM]
 _KIND_AT = {f"/{'apis' if kind.group else 'api'}/{kind.api_version}/{kind.plural}": kind for kind in _KINDS}
 
 
-class StreamingServer(ServedApi):
+class StreamingServer:
     """Serves a generated state over HTTP."""
 
     def __init__(self, state: GeneratedState) -> None:
         uids = count(1)
-        server = ApiServer(
+        self.server = ApiServer(
             _KINDS,
             now=lambda: datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
             uid=lambda: f"00000000-0000-4000-9000-{next(uids):012x}",
             version=VERSION,
         )
-        super().__init__(server, latency=lambda: 0)
         self.port = 0
         self.requests = 0
         self._state = state
@@ -92,22 +96,38 @@ class StreamingServer(ServedApi):
 
     def write(self, method: str, path: str, body: Manifest) -> Manifest:
         """Write one object and return it; raise ``ValueError`` if it is rejected."""
-        response = self.server.handle(request(method, path, body, "json" if method == "POST" else "merge-patch"))
+        kind = "application/json" if method == "POST" else "application/merge-patch+json"
+        response = self.server.handle(Request(method, path, {}, json.dumps(body).encode(), kind))
         if response.status >= 400:
             raise ValueError(f"{method} {path}: {response.body}")
         return response.body
 
-    async def _handle(self, request: web.BaseRequest) -> web.StreamResponse:
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        """Answer one request."""
         self.requests += 1
+        is_watch = request.query.get("watch") in {"true", "1"}
+        metadata_only = "PartialObjectMetadataList" in request.headers.get("Accept", "")
         kind = _KIND_AT.get(request.path)
         # No generated object has the labels of a selector.
-        is_list = request.method == "GET" and not {"watch", "labelSelector"} & set(request.query)
+        is_list = request.method == "GET" and not is_watch and "labelSelector" not in request.query
         if kind in self._collections and is_list:
-            metadata_only = "PartialObjectMetadataList" in request.headers.get("Accept", "")
             body = self._page(kind, request.query, metadata_only=metadata_only)
-            return web.Response(body=body, content_type="application/json")
+            return web.Response(body=body, content_type=_JSON)
         self._adopt(request.path)
-        return await super()._handle(request)
+        response = self.server.handle(
+            Request(
+                request.method,
+                request.path,
+                dict(request.query),
+                await request.read(),
+                request.content_type,
+                metadata_only,
+                request.headers.get("User-Agent", "unknown"),
+            )
+        )
+        if response.watch is not None:
+            return await self._stream(request, response.watch)
+        return web.Response(body=msgspec.json.encode(response.body), status=response.status, content_type=_JSON)
 
     def _adopt(self, path: str) -> None:
         """Store the generated object at *path*, because it is read or written."""
@@ -143,6 +163,30 @@ class StreamingServer(ServedApi):
         head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version, "metadata": metadata}
         return b'%b,"items":[%b]}' % (msgspec.json.encode(head)[:-1], b",".join(items))
 
+    async def _stream(self, request: web.Request, watch: Watch) -> web.StreamResponse:
+        """Send the events of *watch* until its timeout."""
+        wake = asyncio.Event()
+        watch.notify = wake.set
+        answer = web.StreamResponse(headers={"Content-Type": _JSON})
+        await answer.prepare(request)
+        now = asyncio.get_running_loop().time
+        ends_at = now() + float(request.query.get("timeoutSeconds", _WATCH_SECONDS))
+        # A client that has gone ends the stream.
+        with contextlib.suppress(ConnectionResetError):
+            while True:
+                wake.clear()
+                for event in watch.take():
+                    await answer.write(msgspec.json.encode(event) + b"\n")
+                if watch.ended or now() >= ends_at:
+                    break
+                try:
+                    async with asyncio.timeout(min(BOOKMARK_SECONDS, ends_at - now())):
+                        await wake.wait()
+                except TimeoutError:
+                    self.server.send_bookmarks(watch)
+        self.server.end_watch(watch)
+        return answer
+
     def kubeconfig(self, path: Path) -> Path:
         """Write a kubeconfig for this server and return its path."""
         names = {"cluster": "streaming", "user": "streaming"}
@@ -160,7 +204,7 @@ class StreamingServer(ServedApi):
 async def serving(state: GeneratedState) -> AsyncIterator[StreamingServer]:
     """Serve *state* on a free port while the block runs."""
     server = StreamingServer(state)
-    runner = web.ServerRunner(server._http, shutdown_timeout=0.1)
+    runner = web.ServerRunner(web.Server(server.answer, access_log=None), shutdown_timeout=0.1)
     await runner.setup()
     try:
         await web.TCPSite(runner, "127.0.0.1", 0).start()

@@ -1,6 +1,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
+import aiohttp
 import msgspec
 import pytest
 
@@ -8,7 +9,7 @@ from controller.api.keys import CLUSTERS, HYPERJOB_NAME_LABEL, JOBS, PRIORITY_CL
 from controller.cache.store import Store
 from controller.kube.client import Api
 from controller.kube.informer import Informer, WatchOptions
-from tests.benchmarks.generated_objects import VERSION, GeneratedState
+from tests.benchmarks.generated_objects import VERSION, GeneratedState, cluster_manifest
 from tests.benchmarks.states import NOW, Size, full_clusters, workloads
 from tests.benchmarks.streaming_server import serving
 from tests.cache.fake_event_handler import FakeEventHandler
@@ -57,6 +58,12 @@ def test_admitted_workloads_fill_the_clusters(state):
     ]
 
 
+@pytest.mark.parametrize("name", ["train-3", "train-3-job-job", "train--job", "train-99999-job", "train-03-job", "x"])
+def test_other_names_have_no_index(state, name):
+    assert state.bindings.index("team-3", "train-3-job") == 3
+    assert state.bindings.index("team-3", name) is None
+
+
 class Names:
     """A sink that has the last version of each object."""
 
@@ -95,12 +102,25 @@ async def until(condition):
             await asyncio.sleep(0.01)
 
 
-async def test_generated_objects_are_listed_written_and_watched(state, tmp_path):
-    kinds = RESOURCE_BINDINGS, CLUSTERS, JOBS, QUEUES, PRIORITY_CLASSES
+async def test_generated_collections_are_listed_in_pages(state, tmp_path):
+    kinds = JOBS, RESOURCE_BINDINGS, QUEUES, CLUSTERS, PRIORITY_CLASSES
+    async with (
+        serving(state) as server,
+        Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api,
+        mirrored(api, *kinds) as found,
+    ):
+        assert [len(objects) for objects in found] == [660, 660, 20, 7, 3]
+
+
+async def test_lists_with_a_selector_contain_no_generated_objects(state, tmp_path):
     async with serving(state) as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
-        async with mirrored(api, *kinds) as found:
-            assert [len(objects) for objects in found] == [660, 7, 660, 20, 3]
-            bindings, clusters, *_ = found
+        page = await api.list_page(JOBS.path, {"labelSelector": HYPERJOB_NAME_LABEL}, limit=5)
+    assert (page.items, page.metadata.remaining) == ([], 0)
+
+
+async def test_written_objects_are_watched_and_listed(state, tmp_path):
+    async with serving(state) as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        async with mirrored(api, RESOURCE_BINDINGS, CLUSTERS) as (bindings, clusters):
             path = RESOURCE_BINDINGS.item_path("team-49", "train-649-job")
             patch = [{"op": "replace", "path": "/spec/suspension/scheduling", "value": False}]
             written = msgspec.json.decode(await api.patch(path, msgspec.json.encode(patch)))
@@ -114,5 +134,23 @@ async def test_generated_objects_are_listed_written_and_watched(state, tmp_path)
         assert report["status"]["state"]["phase"] == "Completed"
         page = await api.list_page(RESOURCE_BINDINGS.path, limit=655)
         assert (msgspec.json.decode(page.items[649]), page.metadata.remaining) == (written, 5)
-        labelled = await api.list_page(JOBS.path, {"labelSelector": HYPERJOB_NAME_LABEL}, limit=5)
-        assert (labelled.items, labelled.metadata.remaining) == ([], 0)
+        assert msgspec.json.decode(await api.get(path)) == written
+
+
+async def test_client_that_leaves_ends_its_watch(state):
+    async with serving(state) as server, aiohttp.ClientSession() as session:
+        url = f"http://127.0.0.1:{server.port}{CLUSTERS.path}?watch=true&resourceVersion={server.server.version}"
+        async with session.get(url):
+            assert len(server.server.watches) == 1
+
+        def is_ended():
+            server.add_capacity(0)
+            return not server.server.watches
+
+        await until(is_ended)
+
+
+def test_clusters_are_ready_with_their_capacity():
+    status = cluster_manifest("m1", {"cpu": 1500})["status"]
+    assert status["resourceSummary"]["allocatable"] == {"cpu": "1500m"}
+    assert status["resourceSummary"]["allocatableModelings"]
