@@ -10,6 +10,8 @@ from webhook.queue_cache import HIERARCHY, HIERARCHY_WEIGHTS, QueueCache, decode
 from webhook.review import Outcome, review_response
 from webhook.validation.queue import mutate_queue, validate_queue
 
+GPU = "nvidia.com/gpu"
+
 
 def make_request(new, *, old=None, operation="", **request):
     operation = operation or ("UPDATE" if old else "CREATE")
@@ -26,10 +28,12 @@ def validate(new, *, old=None, others=(), **request):
     return validate_queue(make_request(new, old=old, **request), queue_cache(*others))
 
 
-def amounts(**fields):
-    """Return the fields of a spec with amounts of CPU."""
-    spec = {name: {"cpu": value} for name, value in fields.items() if name != "guarantee"}
-    return spec | ({"guarantee": {"resource": {"cpu": fields["guarantee"]}}} if "guarantee" in fields else {})
+def sized(name="q", parent="", *, guarantee=None, **amounts):
+    """Return a queue with these amounts of CPU."""
+    spec = {field: {"cpu": value} for field, value in amounts.items()}
+    return volcano_queue(
+        name, parent=parent, **spec, **({"guarantee": {"resource": {"cpu": guarantee}}} if guarantee else {})
+    )
 
 
 def chain(length):
@@ -37,11 +41,14 @@ def chain(length):
     return [volcano_queue(f"q{n}", **({"parent": f"q{n - 1}"} if n > 1 else {})) for n in range(1, length + 1)]
 
 
-def placed(path, weights):
-    return {HIERARCHY: path, HIERARCHY_WEIGHTS: weights}
+def placed(path, weights, name="q"):
+    """Return a queue with the annotations of a place in the hierarchy."""
+    return volcano_queue(name, annotations={HIERARCHY: path, HIERARCHY_WEIGHTS: weights})
 
 
-P = volcano_queue("p", **amounts(capability="10", deserved="6", guarantee="4"))
+P = sized("p", capability="10", deserved="6", guarantee="4")
+M = volcano_queue("m", parent="p")
+BELOW = [volcano_queue("x", parent="q"), volcano_queue("y", parent="x")]
 HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "3"}}}
 
 
@@ -50,26 +57,16 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
     [
         pytest.param(volcano_queue(), [], id="plain"),
         pytest.param(volcano_queue(weight=65535), [], id="weight"),
-        pytest.param(volcano_queue(state="Open"), [], id="open"),
         pytest.param(volcano_queue(state="Closed"), [], id="closed"),
-        pytest.param(volcano_queue(**amounts(capability="8", deserved="4", guarantee="4")), [], id="amounts"),
-        pytest.param(volcano_queue(**amounts(deserved="4")), [], id="deserved-alone"),
-        pytest.param(volcano_queue(capability={"nvidia.com/gpu": 8, "memory": "1.5Gi"}), [], id="devices"),
-        pytest.param(volcano_queue(parent="root"), [], id="below-the-root"),
-        pytest.param(volcano_queue(parent="p"), [P], id="below-another"),
-        pytest.param(volcano_queue(parent="q4"), chain(4), id="as-deep-as-may-be"),
-        pytest.param(volcano_queue(parent="p", **amounts(capability="10")), [P], id="as-much-as-its-parent"),
-        pytest.param(volcano_queue(parent="p", **amounts(deserved="6", guarantee="4")), [P], id="all-its-parent-has"),
-        pytest.param(volcano_queue(parent="root", **amounts(deserved="999")), [], id="the-root-has-no-limit"),
-        pytest.param(
-            volcano_queue(parent="p"), [HELD, volcano_queue("c", parent="p")], id="below-one-that-has-children-already"
-        ),
-        pytest.param(volcano_queue(annotations=placed("root/eng/prod", "1/2/8")), [], id="hierarchy"),
-        pytest.param(
-            volcano_queue(annotations=placed("root/eng", "1/2")),
-            [volcano_queue("other", annotations=placed("root/english", "1/1"))],
-            id="two-hierarchies",
-        ),
+        pytest.param(sized(capability="8", deserved="4", guarantee="4"), [], id="amounts"),
+        pytest.param(sized(deserved="4"), [], id="deserved-alone"),
+        pytest.param(volcano_queue(capability={GPU: 8, "memory": "1.5Gi"}), [], id="devices"),
+        pytest.param(sized(parent="root", deserved="999"), [], id="the-root-has-no-limit"),
+        pytest.param(volcano_queue(parent="q4"), chain(4), id="maximum-depth"),
+        pytest.param(sized(parent="p", capability="10", deserved="6", guarantee="4"), [P], id="all-its-parent-has"),
+        pytest.param(volcano_queue(parent="p"), [HELD, volcano_queue("c", parent="p")], id="parent-has-children"),
+        pytest.param(placed("root/eng/prod", "1/2/8"), [], id="hierarchy"),
+        pytest.param(placed("root/eng", "1/2"), [placed("root/english", "1/1", "other")], id="two-hierarchies"),
     ],
 )
 def test_valid_queue_is_allowed(queue, others):
@@ -81,32 +78,19 @@ def test_valid_queue_is_allowed(queue, others):
     [
         pytest.param(volcano_queue(weight=-1), "spec.weight must be between 1 and 65535", id="weight"),
         pytest.param(volcano_queue(weight=65536), "spec.weight must be between", id="weight-too-large"),
-        pytest.param(volcano_queue(**amounts(capability="-1")), "must be greater than or equal to 0", id="negative"),
+        pytest.param(sized(capability="-1"), "must be greater than or equal to 0", id="negative"),
+        pytest.param(sized(deserved="x"), "spec.deserved[cpu]: cpu: 'x' is not a quantity", id="text"),
+        pytest.param(volcano_queue(capability={GPU: "1500m"}), "must be an integer", id="half-a-device"),
+        pytest.param(sized(guarantee="1"), "deserved[cpu] must be >= guarantee[cpu]=1", id="guarantee-alone"),
+        pytest.param(sized(guarantee="3", deserved="2"), "must be >= guarantee[cpu]=3", id="guarantee-above-deserved"),
         pytest.param(
-            volcano_queue(**amounts(deserved="x")), "spec.deserved[cpu]: cpu: 'x' is not a quantity", id="text"
-        ),
-        pytest.param(volcano_queue(capability={"nvidia.com/gpu": "1500m"}), "must be an integer", id="half-a-device"),
-        pytest.param(
-            volcano_queue(**amounts(guarantee="1")),
-            "deserved[cpu] must be >= guarantee[cpu]=1",
-            id="guarantee-without-deserved",
-        ),
-        pytest.param(
-            volcano_queue(deserved={"memory": "1Gi"}, guarantee={"resource": {"memory": "3Gi"}}),
-            "deserved[memory]=1Gi must be >= guarantee[memory]=3Gi",
-            id="guarantee-above-deserved",
-        ),
-        pytest.param(
-            volcano_queue(**amounts(capability="1", deserved="2")),
-            "deserved[cpu]=2 must be <= capability[cpu]=1",
-            id="deserved-above-capability",
+            sized(capability="1", deserved="2"), "must be <= capability[cpu]=1", id="deserved-above-capability"
         ),
         pytest.param(volcano_queue(state="Closing"), "queue state must be in [Open Closed]", id="closing"),
-        pytest.param(volcano_queue(state="Shut"), "queue state must be in [Open Closed]", id="state"),
-        pytest.param(volcano_queue(annotations=placed("root/a", "1")), "must have the same length", id="hierarchy"),
-        pytest.param(volcano_queue(annotations=placed("root/a", "1/0")), "must be a number larger than 0", id="zero"),
-        pytest.param(volcano_queue(annotations=placed("root/a", "1/x")), "'x' must be a number", id="no-number"),
-        pytest.param(volcano_queue(annotations=placed("root/a", "1/nan")), "'nan' must be a number", id="nan"),
+        pytest.param(placed("root/a", "1"), "must have the same length", id="hierarchy"),
+        pytest.param(placed("root/a", "1/0"), "must be a number larger than 0", id="zero"),
+        pytest.param(placed("root/a", "1/x"), "'x' must be a number", id="no-number"),
+        pytest.param(placed("root/a", "1/nan"), "'nan' must be a number", id="nan"),
     ],
 )
 def test_invalid_queue_is_denied(queue, expected):
@@ -123,71 +107,41 @@ def test_invalid_queue_is_denied(queue, expected):
         pytest.param(volcano_queue(parent="p"), [], "parent queue 'p' of queue 'q' does not exist", id="no-parent"),
         pytest.param(volcano_queue(parent="q5"), chain(5), "exceeds the maximum allowed depth of 5", id="too-deep"),
         pytest.param(
-            volcano_queue(parent="q3"),
-            [*chain(3), volcano_queue("x", parent="q"), volcano_queue("y", parent="x")],
-            "exceeds the maximum allowed depth of 5",
-            id="too-deep-with-what-lies-below",
+            volcano_queue(parent="q3"), [*chain(3), *BELOW], "the maximum allowed depth", id="subtree-too-deep"
+        ),
+        pytest.param(volcano_queue(parent="p"), [HELD], "because it has allocated Pods: 3", id="parent-runs-jobs"),
+        pytest.param(sized(parent="p", capability="20"), [P], "'p' has [cpu]=10", id="capability-above-parents"),
+        pytest.param(
+            sized(parent="m", capability="20"), [P, M], "'p' has [cpu]=10", id="capability-above-grandparents"
         ),
         pytest.param(
-            volcano_queue(parent="p"),
-            [HELD],
-            "queue 'p' cannot be the parent queue of queue 'q' because it has allocated Pods: 3",
-            id="parent-runs-jobs",
-        ),
-        pytest.param(
-            volcano_queue(parent="p", **amounts(capability="20")),
-            [P],
-            "queue 'q' capability[cpu]=20 exceeds its ancestor's capability: 'p' has [cpu]=10",
-            id="capability-above-parents",
-        ),
-        pytest.param(
-            volcano_queue(parent="m", **amounts(capability="20")),
-            [P, volcano_queue("m", parent="p")],
-            "exceeds its ancestor's capability: 'p'",
-            id="capability-above-grandparents",
-        ),
-        pytest.param(
-            volcano_queue(parent="p", **amounts(deserved="4", guarantee="3")),
-            [P, volcano_queue("c", parent="p", **amounts(deserved="2", guarantee="2"))],
+            sized(parent="p", deserved="4", guarantee="3"),
+            [P, sized("c", parent="p", deserved="2", guarantee="2")],
             "sum of children's guarantee ([cpu]=5) exceeds the guarantee limit ([cpu]=4) of 'p'",
             id="guarantees-above-parents",
         ),
         pytest.param(
-            volcano_queue(parent="p", **amounts(deserved="5")),
-            [P, volcano_queue("c", parent="p", **amounts(deserved="2"))],
+            sized(parent="p", deserved="5"),
+            [P, sized("c", parent="p", deserved="2")],
             "sum of children's deserved ([cpu]=7) exceeds the deserved limit ([cpu]=6) of 'p'",
             id="deserved-above-parents",
         ),
+        # A device that the parent does not list is an error even at 0.
+        pytest.param(volcano_queue(parent="p", deserved={GPU: 0}), [P], "[nvidia.com/gpu]=0", id="unlisted-device"),
         pytest.param(
-            volcano_queue(parent="p", deserved={"nvidia.com/gpu": 0}),
-            [P],
-            "sum of children's deserved ([nvidia.com/gpu]=0)",
-            id="a-device-the-parent-does-not-list-even-at-0",
-        ),
-        pytest.param(
-            volcano_queue(**amounts(capability="10")),
-            [volcano_queue("c", parent="q", **amounts(capability="12"))],
+            sized(capability="10"),
+            [sized("c", parent="q", capability="12")],
             "is smaller than its descendants' max capability[cpu]=12",
             id="capability-below-a-childs",
         ),
         pytest.param(
-            volcano_queue(**amounts(deserved="1")),
-            [volcano_queue("c", parent="q", **amounts(deserved="2"))],
+            sized(deserved="1"),
+            [sized("c", parent="q", deserved="2")],
             "sum of children's deserved ([cpu]=2) exceeds the deserved limit ([cpu]=1) of 'q'",
             id="deserved-below-the-childrens",
         ),
-        pytest.param(
-            volcano_queue(annotations=placed("root/sci/dev", "1/1/1")),
-            [volcano_queue("other", annotations=placed("root/sci", "1/1"))],
-            "is not allowed to be in the sub path of root/sci of queue 'other'",
-            id="hierarchy-below-another",
-        ),
-        pytest.param(
-            volcano_queue(annotations=placed("root/sci", "1/1")),
-            [volcano_queue("other", annotations=placed("root/sci/dev", "1/1/1"))],
-            "root/sci/dev of queue 'other'",
-            id="hierarchy-above-another",
-        ),
+        pytest.param(placed("root/a/b", "1/1/1"), [placed("root/a", "1/1", "c")], "of root/a of queue 'c'", id="below"),
+        pytest.param(placed("root/a", "1/1"), [placed("root/a/b", "1/1/1", "c")], "root/a/b of queue 'c'", id="above"),
     ],
 )
 def test_queue_that_violates_the_hierarchy_is_denied(queue, others, expected):
@@ -221,8 +175,8 @@ def test_deletable_queue_is_allowed():
     assert validate(None, old=P, operation="DELETE", others=[P, volcano_queue("c")]).outcome is Outcome.ALLOWED
 
 
-ROOT = volcano_queue("root", **amounts(capability="8"))
-TOO_MUCH = volcano_queue(parent="p", **amounts(capability="20"))
+ROOT = sized("root", capability="8")
+TOO_MUCH = sized(parent="p", capability="20")
 
 
 @pytest.mark.parametrize(
@@ -242,9 +196,7 @@ def test_valid_update_is_allowed(before, after):
 @pytest.mark.parametrize(
     ("before", "after", "expected"),
     [
-        pytest.param(
-            ROOT, volcano_queue("root", **amounts(capability="9")), "root queue's resource attributes", id="root"
-        ),
+        pytest.param(ROOT, sized("root", capability="9"), "root queue's resource attributes", id="root"),
         pytest.param(volcano_queue(), volcano_queue(state="Unknown"), "queue state must be in", id="state"),
         pytest.param(volcano_queue(parent="p"), TOO_MUCH, "exceeds its ancestor's capability", id="capability"),
         pytest.param(volcano_queue(), volcano_queue(parent="gone"), "does not exist", id="parent"),
@@ -279,11 +231,11 @@ def test_volcano_defaults_are_set(spec, expected):
     [
         pytest.param(placed("eng/prod", "2/8"), placed("root/eng/prod", "1/2/8"), id="without-the-root"),
         pytest.param(placed("root/eng", "1/2"), placed("root/eng", "1/2"), id="with-the-root"),
-        pytest.param({HIERARCHY: "eng"}, {HIERARCHY: "eng"}, id="without-weights"),
+        pytest.param(placed("eng", ""), placed("eng", ""), id="without-weights"),
     ],
 )
 def test_hierarchy_annotation_is_prefixed_with_root(given, expected):
-    assert mutated(volcano_queue(annotations=given))["metadata"]["annotations"] == expected
+    assert mutated(given)["metadata"] == expected["metadata"]
 
 
 @pytest.mark.parametrize("spec", [7, {"weight": "x"}, {"capability": 3}, [], {"parent": {}}])
