@@ -1,25 +1,19 @@
-"""Sends unusual bodies continuously: `python -m tests.webhook.fuzz [--seed N] [--count N]`.
+"""Reviews unusual bodies continuously: `python -m tests.webhook.fuzz [--seed N] [--count N]`.
 
 Each number determines one body. A failure names its number.
 """
 
 import argparse
-import asyncio
 import copy
 import gc
 import itertools
 import json
-import logging
 import random
 import resource
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-
-import structlog
-from aiohttp.streams import StreamReader
-from aiohttp.test_utils import make_mocked_request
 
 from tests.webhook.reviews import (
     apply,
@@ -33,9 +27,9 @@ from tests.webhook.reviews import (
     volcano_queue,
     wire,
 )
-from webhook.app import App, Configuration, admission_handlers
+from webhook.app import Configuration, admission_handlers, review_body
 from webhook.queue_cache import QueueCache, decode_cached
-from webhook.settings import WebhookSettings
+from webhook.review import ReviewError, review_response, write
 
 JOB = volcano_job(
     task("m", 1, minAvailable=1, policies=[{"event": "PodFailed", "action": "RestartJob"}]),
@@ -52,9 +46,8 @@ QUEUE = volcano_queue(
     guarantee={"resource": {"cpu": "1"}},
     annotations={"volcano.sh/hierarchy": "root/a", "volcano.sh/hierarchy-weights": "1/2"},
 )
-BINDING = job_binding(suspension={"dispatching": True}, clusters=[{"name": "m"}])
 SEEDS = [
-    review(BINDING),
+    review(job_binding(suspension={"dispatching": True}, clusters=[{"name": "m"}])),
     review(job_binding()),
     review(binding("apps/v1", "Deployment")),
     review_of(JOB),
@@ -70,19 +63,29 @@ UNUSUAL_VALUES: list[Any] = [
     *([], [[]], {}, [None], {"": None}, {"a": {}}, [{}], "Job", "batch.volcano.sh/v1alpha1", "CREATE", "UPDATE"),
 ]
 FRAGMENTS = [
-    b"",
-    b"\x00",
-    b"\xff",
-    b"\xed\xa0\x80",
-    b"[" * 50,
-    b"}" * 3,
-    b'"',
-    b"\\",
-    b",",
-    b"NaN",
-    b"1e9999",
-    b"\\ud800",
+    *(b"", b"\x00", b"\xff", b"\xed\xa0\x80", b"[" * 50, b"}" * 3, b'"', b"\\", b",", b"NaN", b"1e9999", b"\\ud800"),
 ]
+
+
+def cached_queues(*names: str) -> QueueCache:
+    """Return open queues."""
+    queues = QueueCache()
+    queues.replace([decode_cached(wire(volcano_queue(name))) for name in names])
+    return queues
+
+
+HANDLERS = admission_handlers(Configuration(None), cached_queues("a", "p"))
+"""The handler of every path of the webhook."""
+
+
+def answer_to(path: str, body: bytes) -> tuple[str, dict[str, Any] | None]:
+    """Return the uid of the answer to *body*, and its response unless *body* is refused as invalid."""
+    try:
+        asked, answer = review_body(HANDLERS[path], body)
+    except ReviewError as error:
+        return error.uid, None
+    response = dict(json.loads(write(review_response(answer, asked.uid)))["response"])
+    return response["uid"], response
 
 
 def body(number: int) -> bytes:
@@ -107,15 +110,12 @@ def mutate(node: Any, dice: random.Random) -> None:
     elif action < 0.7:
         del parent[key]
     elif action < 0.85:
-        parent[key] = copy.deepcopy(_value(dice.choice(places)))
+        source, name = dice.choice(places)
+        parent[key] = copy.deepcopy(source[name])
     elif isinstance(parent, dict):
         parent[str(dice.choice(UNUSUAL_VALUES))] = parent[key]
     else:
         parent.extend(parent * dice.randrange(3))
-
-
-def _value(place: tuple[Any, Any]) -> Any:
-    return place[0][place[1]]
 
 
 def _places(node: Any) -> Iterator[tuple[Any, Any]]:
@@ -134,54 +134,13 @@ def _break(text: bytes, dice: random.Random) -> bytes:
     return text
 
 
-class Handlers:
-    """All paths, called without a network."""
-
-    def __init__(self) -> None:
-        queues = QueueCache()
-        queues.replace([decode_cached(wire(volcano_queue("a"))), decode_cached(wire(volcano_queue("p")))])
-        self.app = App(
-            WebhookSettings(), admission_handlers(Configuration(None), queues), lambda: None, refresh_queues=self._look
-        )
-        self.paths = sorted(self.app.handlers)
-
-    async def _look(self) -> bool:
-        return True
-
-    async def post(self, path: str, sent: bytes) -> tuple[int, Any]:
-        """Return status and JSON of the answer."""
-        loop = asyncio.get_running_loop()
-        payload = StreamReader(_Protocol(), 1 << 16, loop=loop)
-        payload.feed_data(sent)
-        payload.feed_eof()
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(sent))}
-        answer = await self.app.answer_review(make_mocked_request("POST", path, headers, payload=payload))
-        return answer.status, json.loads(answer.body)
-
-
-class _Protocol:
-    """A connection without flow control."""
-
-    _reading_paused = False
-
-    def pause_reading(self, **_: bool) -> None:
-        """Do nothing."""
-
-    def resume_reading(self, **_: bool) -> None:
-        """Do nothing."""
-
-
-def check(path: str, sent: bytes, status: int, answer: Any) -> None:
-    """Raise `AssertionError` for an invalid answer."""
-    assert status in {200, 400}, status
-    known = uid(sent)
-    found = answer["response"]["uid"] if status == 200 else answer["details"]["uid"]
-    assert known is None or found == known, (found, known)
-    if status == 400:
-        assert answer["message"]
+def check(path: str, sent: bytes) -> None:
+    """Raise `AssertionError` for an invalid answer to *sent*, and any error that is not about the review."""
+    answered, response = answer_to(path, sent)
+    assert uid(sent) in {None, answered}, (uid(sent), answered)
+    if response is None:
         return
-    assert found
-    response = answer["response"]
+    assert answered
     assert response["allowed"] or response["status"]["message"]
     if path == "/resourcebindings/mutate" and response["allowed"]:
         check_suspended(json.loads(sent)["request"]["object"], response)
@@ -190,11 +149,10 @@ def check(path: str, sent: bytes, status: int, answer: Any) -> None:
 def check_suspended(new: dict[str, Any], response: dict[str, Any]) -> None:
     """Raise if the binding of a Volcano Job would be stored unsuspended."""
     template = new["spec"]["resource"]
-    if template["kind"] != "Job" or not template["apiVersion"].startswith("batch.volcano.sh/"):
-        return
-    spec = apply(response, new)["spec"]
-    assert spec["suspension"]["scheduling"] is True
-    assert not spec.get("clusters")
+    if template["kind"] == "Job" and template["apiVersion"].startswith("batch.volcano.sh/"):
+        spec = apply(response, new)["spec"]
+        assert spec["suspension"]["scheduling"] is True
+        assert not spec.get("clusters")
 
 
 def uid(sent: bytes) -> str | None:
@@ -219,15 +177,14 @@ def _refuse(text: str) -> None:
     raise ValueError(text)
 
 
-async def run(numbers: Iterator[int] | range) -> int:
-    """Send the bodies with *numbers*, each to the next path, and return the growth of memory in bytes."""
-    handlers = Handlers()
-    paths = itertools.cycle(handlers.paths)
+def run(numbers: Iterator[int] | range) -> int:
+    """Review the bodies with *numbers*, each on the next path, and return the growth of memory in bytes."""
+    paths = itertools.cycle(sorted(HANDLERS))
     before, began = 0, time.monotonic()
     for count, number in enumerate(numbers):
         sent, path = body(number), next(paths)
         try:
-            check(path, sent, *await handlers.post(path, sent))
+            check(path, sent)
         except Exception as error:
             raise AssertionError(f"body {number} to {path}: {error!r}: {sent[:2000]!r}") from error
         if count == 5_000:
@@ -243,21 +200,15 @@ def memory() -> int:
     return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def silence() -> None:
-    """Disable logging, which would have a line for every second body."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
-
-
 def main() -> None:
-    """Send bodies until one fails, or the requested number is reached."""
+    """Review bodies until one fails, or the requested number is reached."""
     parser = argparse.ArgumentParser(prog="python -m tests.webhook.fuzz", description=__doc__)
     parser.add_argument("--seed", type=int, default=time.time_ns() & 0xFFFFFFFF, help="number of the first body")
     parser.add_argument("--count", type=int, help="how many; endless without")
     arguments = parser.parse_args()
-    silence()
-    print(f"from body {arguments.seed} on")  # noqa: T201 -- to the user
     first, count = arguments.seed, arguments.count
-    grown = asyncio.run(run(itertools.count(first) if count is None else range(first, first + count)))
+    print(f"from body {first} on")  # noqa: T201 -- to the user
+    grown = run(itertools.count(first) if count is None else range(first, first + count))
     print(f"{count} bodies were answered as they should; memory grew by {grown >> 10} KiB after the first 5,000")  # noqa: T201 -- to the user
 
 

@@ -1,4 +1,4 @@
-"""Tests invalid review bodies: each is answered 400 with a message, and none raises."""
+"""Tests bodies of reviews: invalid ones are answered 400 with a message and the uid, unusual ones are answered."""
 
 import json
 
@@ -7,10 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.webhook.reviews import UID, job_binding, review, wire
-from tests.webhook.test_resourcebindings import BAD_OBJECTS
 from webhook import review as wires
-from webhook.bindings import GatedKinds, review_binding
-from webhook.review import Outcome, review_response
 
 GOOD = wire(review(job_binding()))
 DEEP = 100_000
@@ -26,82 +23,74 @@ def with_request(**changes) -> bytes:
     return wire(review(job_binding(), **changes))
 
 
+def with_review(**changes) -> bytes:
+    return wire(review(job_binding()) | changes)
+
+
 def spliced(before: bytes, after: bytes) -> bytes:
     assert before in GOOD
     return GOOD.replace(before, after, 1)
 
 
+def with_member(text: bytes) -> bytes:
+    """Return a review whose request has another member, given as text."""
+    return spliced(b'"dryRun":false', text)
+
+
+#: Bodies that are meant to use much memory or time.
+BOMBS = [
+    pytest.param(b"[" * DEEP, id="deep-list"),
+    pytest.param(b'{"a":' * DEEP + b"1" + b"}" * DEEP, id="deep-object"),
+    pytest.param(with_member(b'"x":' + b"[" * DEEP + b"]" * DEEP), id="deep-in-the-request"),
+    pytest.param(spliced(b'"schedulerName"', b'"x":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b',"y"'), id="deep-spec"),
+    pytest.param(b"{" + b'"a":1,' * DEEP + b'"b":1}', id="many-keys"),
+    pytest.param(b'"' + b"\\ud800" * DEEP + b'"', id="lone-surrogates"),
+]
+
 #: Bodies without a readable uid.
 ANONYMOUS = [
+    *BOMBS,
     pytest.param(b"", id="empty"),
     pytest.param(b" \n", id="blank"),
     pytest.param(b"null", id="null"),
-    pytest.param(b"true", id="true"),
-    pytest.param(b"7", id="number"),
     pytest.param(b'"review"', id="string"),
-    pytest.param(b"[]", id="list"),
     pytest.param(b"{}", id="object"),
     pytest.param(b"[" + GOOD.strip() + b"]", id="review-in-a-list"),
     pytest.param(b"<html></html>", id="html"),
-    pytest.param(b"apiVersion: admission.k8s.io/v1", id="yaml"),
-    pytest.param(b"\x00", id="nul"),
     pytest.param(b"k8s\x00\n\x0c", id="protobuf"),
-    pytest.param(GOOD[:-3], id="truncated-at-the-end"),
     pytest.param(GOOD[:200], id="truncated"),
     pytest.param(GOOD + b"{}", id="two-documents"),
-    pytest.param(GOOD.strip() + b"x", id="trailing-letter"),
-    pytest.param(b"\xef\xbb\xbf" + GOOD, id="utf-8-bom"),
+    pytest.param(b"\xef\xbb\xbf" + GOOD, id="byte-order-mark"),
     pytest.param(GOOD.decode().encode("utf-16"), id="utf-16"),
-    pytest.param(GOOD.decode().encode("utf-32"), id="utf-32"),
-    pytest.param(b"[" * DEEP, id="deep-list-open"),
-    pytest.param(b"[" * DEEP + b"]" * DEEP, id="deep-list"),
-    pytest.param(b'{"a":' * DEEP + b"1" + b"}" * DEEP, id="deep-object"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":' + b"[" * DEEP + b"]" * DEEP), id="deep-in-the-request"),
-    pytest.param(spliced(b'"schedulerName"', b'"x":' + b'{"a":' * DEEP + b"1" + b"}" * DEEP + b',"y"'), id="deep-spec"),
-    pytest.param(spliced(b'"dryRun":false', b'"dryRun":NaN'), id="nan"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":Infinity'), id="infinity"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":-Infinity'), id="negative-infinity"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":012'), id="octal"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":0x12'), id="hexadecimal"),
-    pytest.param(spliced(b'"dryRun":false', b"'x':1"), id="single-quotes"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":"\x01"'), id="control-character"),
-    pytest.param(spliced(b'"dryRun":false', b'"x":"\\x"'), id="bad-escape"),
-    pytest.param(spliced(b'"dryRun":false', b'"dryRun":false,'), id="trailing-comma"),
-    pytest.param(spliced(b'"dryRun":false', b'/* */"dryRun":false'), id="comment"),
+    pytest.param(with_member(b'"dryRun":NaN'), id="nan"),
+    pytest.param(with_member(b'"x":-Infinity'), id="infinity"),
+    pytest.param(with_member(b'"x":012'), id="octal"),
+    pytest.param(with_member(b'"x":"\x01"'), id="control-character"),
+    pytest.param(with_member(b'"x":"\\x"'), id="bad-escape"),
+    pytest.param(with_member(b'"dryRun":false,'), id="trailing-comma"),
     pytest.param(without("uid"), id="no-uid"),
     pytest.param(with_request(uid=""), id="empty-uid"),
     pytest.param(with_request(uid=None), id="null-uid"),
     pytest.param(with_request(uid=7), id="number-uid"),
-    pytest.param(with_request(uid=[UID]), id="list-uid"),
     pytest.param(spliced(UID.encode(), b"\\ud800"), id="lone-surrogate"),
     pytest.param(spliced(UID.encode(), b"\xff"), id="bad-utf-8-uid"),
-    pytest.param(wire(review(job_binding()) | {"request": None}), id="null-request"),
-    pytest.param(wire(review(job_binding()) | {"request": "x"}), id="string-request"),
-    pytest.param(wire(review(job_binding()) | {"request": []}), id="list-request"),
+    pytest.param(with_review(request=None), id="null-request"),
+    pytest.param(with_review(request=[]), id="list-request"),
     pytest.param(wire({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview"}), id="no-request"),
-    pytest.param(
-        wire({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": {"uid": UID}}), id="answer"
-    ),
     pytest.param(wire(job_binding()), id="binding-alone"),
 ]
 
 #: Bodies with a uid to return.
 NAMED = [
-    pytest.param(wire(review(job_binding()) | {"apiVersion": "admission.k8s.io/v1beta1"}), id="v1beta1"),
-    pytest.param(wire(review(job_binding()) | {"apiVersion": "admission.k8s.io/v2"}), id="v2"),
-    pytest.param(wire(review(job_binding()) | {"apiVersion": ""}), id="empty-version"),
-    pytest.param(wire(review(job_binding()) | {"apiVersion": None}), id="null-version"),
-    pytest.param(wire(review(job_binding()) | {"kind": "ConversionReview"}), id="conversion"),
-    pytest.param(wire(review(job_binding()) | {"kind": 1}), id="number-kind"),
+    pytest.param(with_review(apiVersion="admission.k8s.io/v1beta1"), id="v1beta1"),
+    pytest.param(with_review(apiVersion=None), id="null-version"),
+    pytest.param(with_review(kind="ConversionReview"), id="conversion"),
     pytest.param(without("operation"), id="no-operation"),
     pytest.param(without("resource"), id="no-resource"),
     pytest.param(with_request(operation=1), id="number-operation"),
-    pytest.param(with_request(operation=None), id="null-operation"),
     pytest.param(with_request(resource="resourcebindings"), id="string-resource"),
     pytest.param(with_request(resource={"group": "work.karmada.io"}), id="half-a-resource"),
-    pytest.param(with_request(resource=None), id="null-resource"),
     pytest.param(with_request(namespace=["ml"]), id="list-namespace"),
-    pytest.param(with_request(name=int("9" * 4000)), id="huge-number-name"),
     pytest.param(spliced(b'"name":"train-job"', b'"name":' + b"9" * 1_000_000), id="number-of-a-million-digits"),
     pytest.param(with_request(dryRun="false"), id="string-dry-run"),
     pytest.param(spliced(b'"dryRun"', b'"uid":"%s","dryRun"' % UID.encode()), id="uid-twice"),
@@ -132,27 +121,16 @@ async def test_invalid_review_is_answered_400_with_its_uid(running, body):
     assert status["details"] == {"uid": UID}
 
 
-@pytest.mark.parametrize("new", BAD_OBJECTS)
-async def test_invalid_object_is_a_denial_and_not_an_error(running, new):
-    async with running.post(wire(review(new))) as answer:
-        body = await answer.json()
-    assert answer.status == 200
-    assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    assert body["response"]["uid"] == UID
-    assert body["response"]["allowed"] is False
-    assert body["response"]["status"]["message"]
-
-
 @pytest.mark.parametrize(
     "body",
     [
         pytest.param(GOOD, id="compact"),
         pytest.param(json.dumps(review(job_binding()), indent=2).encode(), id="indented"),
         pytest.param(b"\t\r\n " + GOOD, id="leading-blanks"),
-        pytest.param(wire(review(job_binding()) | {"new": {"since": "1.99"}}), id="members-of-a-later-version"),
+        pytest.param(with_review(new={"since": "1.99"}), id="members-of-a-later-version"),
         pytest.param(spliced(b'"train-job"', '"тренировка"'.encode()), id="beyond-ascii"),
         pytest.param(
-            spliced(b'"schedulerName"', b'"x":' + b"9" * 100_000 + b',"y"'), id="huge-number-in-an-ignored-field"
+            spliced(b'"schedulerName"', b'"x":' + b"9" * DEEP + b',"y"'), id="huge-number-in-an-ignored-field"
         ),
         pytest.param(with_request(userInfo={"extra": {"a" * 253: ["b" * 100_000]}}), id="long-names"),
     ],
@@ -161,33 +139,6 @@ async def test_unusual_but_valid_reviews_are_answered(running, body):
     async with running.post(body) as answer:
         assert answer.status == 200
         assert (await answer.json())["response"]["patchType"] == "JSONPatch"
-
-
-json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=10),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
-    max_leaves=8,
-)
-names = st.sampled_from(
-    ["uid", "resource", "operation", "name", "namespace", "object", "dryRun", "subResource", "kind"]
-)
-paths = st.sampled_from(["spec", "metadata", "apiVersion", "kind"])
-spec_paths = st.sampled_from(["resource", "suspension", "clusters", "placement"])
-
-
-@given(
-    st.dictionaries(names, json_values), st.dictionaries(paths, json_values), st.dictionaries(spec_paths, json_values)
-)
-def test_any_field_value_gives_an_answer_or_a_review_error(request_, members, spec):
-    new = job_binding(**spec) | members
-    body = wire(review(new) | {"request": review(new)["request"] | request_})
-    try:
-        asked = wires.read(body)
-    except wires.ReviewError:
-        return
-    answer = review_response(review_binding(asked, GatedKinds()), asked.uid)
-    assert answer.uid == asked.uid
-    assert answer.allowed or answer.status.message
 
 
 def written(value, twice) -> str:
@@ -246,13 +197,3 @@ def test_fast_and_strict_decoding_agree(request_, absent, more, twice, blank):
             _ = asked.members
     else:
         assert json.loads(bytes(asked.object)) == json.loads(body)["request"]["object"]
-
-
-@given(st.integers(0, len(GOOD)), st.integers(0, 12), st.binary(max_size=12))
-def test_truncated_review_raises_only_review_errors(start, length, written):
-    body = GOOD[:start] + written + GOOD[start + length :]
-    try:
-        asked = wires.read(body)
-    except wires.ReviewError:
-        return
-    assert review_binding(asked, GatedKinds()).outcome in Outcome
