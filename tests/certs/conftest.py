@@ -12,7 +12,7 @@ from certs.store import SecretStore
 from localup.apply import apply
 from localup.controlplane import ControlPlane
 from tests.certs.installed import NAMESPACE, RIGHTS, SECRETS
-from tests.webhook.registration import registration
+from tests.webhook.installation import registration
 
 
 class Replica:

@@ -16,7 +16,7 @@ from localup.apply import apply
 from tests.certs.handshakes import handshake
 from tests.certs.installed import NAMESPACE, SECRETS, bundles, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
-from tests.webhook.registration import registration
+from tests.webhook.installation import registration
 
 NAME = "volcano-global-webhook"
 SECRET = f"{SECRETS}/{NAME}"

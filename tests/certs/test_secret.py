@@ -14,7 +14,7 @@ from controller.kube.errors import Forbidden
 from localup.apply import apply
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
-from tests.webhook.registration import registration
+from tests.webhook.installation import registration
 
 FILES = {"tls.crt": b"a", "tls.key": b"b", "ca.crt": b"c"}
 

@@ -10,20 +10,22 @@ from typing import Any
 
 import aiohttp
 import pytest
-import yaml
 
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf
 from certs.store import DirectoryStore
 from controller.kube.serving_certificate import Certificate
 from localup.api import Api
-from localup.apply import create_namespace
+from localup.apply import create_namespace, wait_until
 from localup.controlplane import ControlPlane
+from tests.webhook.installation import ensure, is_suspended, register
+from tests.webhook.process import WebhookProcess
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 from webhook.server import listen, listen_tls
 from webhook.settings import WebhookSettings
 
 MUTATE = "/resourcebindings/mutate"
+CONFIGURATION = "{apiVersion: config.volcano-global.io/v1alpha1, kind: VolcanoGlobalConfiguration"
 
 
 @dataclass
@@ -62,16 +64,33 @@ def karmada(plane) -> Iterator[Api]:
         yield api
 
 
-@pytest.fixture
-def examples():
-    """Return a function that reads an example job."""
-    folder = Path(__file__).parents[2] / "examples"
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """Return a folder with certificates for all tests of a module."""
+    folder = tmp_path_factory.mktemp("certificates")
+    ensure_certificates(folder)
+    return folder
 
-    def read(name):
-        (file,) = folder.rglob(f"{name}.yaml")
-        return next(each for each in yaml.safe_load_all(file.read_text()) if each["kind"] == "Job")
 
-    return read
+@pytest.fixture(scope="module")
+def configuration(tmp_path_factory) -> Path:
+    """Return the VolcanoGlobalConfiguration of the webhook of a module."""
+    file = tmp_path_factory.mktemp("configuration") / "admission.yaml"
+    file.write_text(CONFIGURATION + "}")
+    return file
+
+
+@pytest.fixture(scope="module")
+def webhook(plane, karmada, folder, configuration) -> Iterator[WebhookProcess]:
+    """Yield the process of a webhook that the API server calls."""
+    flags = ("--drain-seconds", 0, "--poll-seconds", 0.2, "--header-seconds", 2)
+    flags += ("--admission-configuration", configuration, "--kubeconfig", plane.kubeconfig("volcano-global-webhook"))
+    with WebhookProcess(folder / "serving", *flags) as running:
+        register(plane, running.port)
+        ensure(plane, folder)
+        running.wait_for("webhook ready")
+        wait_until(lambda: is_suspended(karmada), "webhook at work")
+        yield running
 
 
 @pytest.fixture

@@ -7,15 +7,28 @@ from ssl import create_default_context
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from localup.api import ApiError
 from localup.apply import apply
 from tests.certs.commands import run
-from tests.webhook.registration import registration
 from tests.webhook.reviews import job_binding
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
 JOBS = "/apis/batch.volcano.sh/v1alpha1/namespaces/ml/jobs"
 QUEUES = "/apis/scheduling.volcano.sh/v1beta1/queues"
+_MANIFEST = Path(__file__).parents[2] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
+_URL = "https://webhook.invalid"
+_KINDS = "['batch.volcano.sh/Job']"
+
+
+def registration(url: str, *kinds: str) -> list[dict[str, Any]]:
+    """Return the chart's webhook configurations for a webhook at *url* that gates *kinds* and Volcano Jobs."""
+    text = _MANIFEST.read_text()
+    assert _URL in text
+    assert _KINDS in text
+    gated = ["batch.volcano.sh/Job", *kinds]
+    return list(yaml.safe_load_all(text.replace(_URL, url).replace(_KINDS, str(gated))))
 
 
 def register(plane, port: int, *kinds: str) -> None:

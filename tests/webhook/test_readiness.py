@@ -13,9 +13,8 @@ import pytest
 from certs.rotation import Lifetimes
 from localup.apply import apply, wait_until
 from tests.webhook.conftest import ensure_certificates, trust_context
-from tests.webhook.installation import ensure, register
+from tests.webhook.installation import ensure, register, registration
 from tests.webhook.process import WebhookProcess
-from tests.webhook.registration import registration
 
 REMEDY = "python -m certs ensure"
 

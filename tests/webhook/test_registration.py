@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.webhook.registration import registration
+from tests.webhook.installation import registration
 from webhook.app import Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 
