@@ -3,9 +3,7 @@
 import asyncio
 import gzip
 import io
-import json
 
-import aiohttp
 import pytest
 
 from tests.waiting import LIMIT_SECONDS
@@ -15,6 +13,13 @@ from webhook.queue_cache import decode_cached
 from webhook.review import Outcome
 
 GOOD = wire(review(job_binding()))
+HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
+LIMIT = 4 << 20
+
+
+async def chunked(size: int):
+    """Yield a body whose length the headers do not tell."""
+    yield b"[" * size
 
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
@@ -35,17 +40,11 @@ async def raw(running, text: bytes) -> bytes:
 
 
 async def test_answer_is_an_admission_review(running):
-    async with running.post(GOOD) as answer:
+    async with running.post(GOOD, path="/resourcebindings/mutate?timeout=5s") as answer:
         body = await answer.json()
     assert answer.status == 200
     assert (body["apiVersion"], body["kind"]) == ("admission.k8s.io/v1", "AdmissionReview")
-    assert body["response"]["uid"] == UID
-    assert body["response"]["allowed"] is True
-
-
-async def test_query_string_is_ignored(running):
-    async with running.post(GOOD, path="/resourcebindings/mutate?timeout=5s") as answer:
-        assert answer.status == 200
+    assert (body["response"]["uid"], body["response"]["allowed"]) == (UID, True)
 
 
 @pytest.mark.parametrize(
@@ -53,16 +52,14 @@ async def test_query_string_is_ignored(running):
     [
         pytest.param({"headers": {"Content-Encoding": "gzip"}, "data": gzip.compress(GOOD)}, 415, id="gzip"),
         pytest.param({"headers": {"Content-Encoding": "identity"}}, 415, id="identity"),
-        pytest.param({"headers": {"Content-Encoding": "zstd"}}, 415, id="zstd"),
         pytest.param({"headers": {"Content-Type": "application/yaml"}}, 415, id="yaml"),
-        pytest.param({"headers": {"Content-Type": "text/plain; charset=utf-8"}}, 415, id="text"),
         pytest.param({"path": "/"}, 404, id="root"),
         pytest.param({"path": "/resourcebindings/mutate/"}, 404, id="trailing-slash"),
-        pytest.param({"path": "/jobs/mutat"}, 404, id="unknown"),
         pytest.param({"path": "/metrics"}, 404, id="metrics"),
         pytest.param({"path": "/%2e%2e/x"}, 404, id="dots"),
-        pytest.param({"data": io.BytesIO(b"x" * (4 << 20) + b"x")}, 413, id="one-byte-too-many"),
-        pytest.param({"data": io.BytesIO(b"x" * (4 << 20))}, 400, id="as-many-as-are-allowed"),
+        pytest.param({"data": io.BytesIO(b"x" * (LIMIT + 1))}, 413, id="one-byte-too-many"),
+        pytest.param({"data": io.BytesIO(b"x" * LIMIT)}, 400, id="maximum-size"),
+        pytest.param({"data": chunked(LIMIT + 1)}, 413, id="one-byte-too-many-in-chunks"),
     ],
 )
 async def test_invalid_headers_are_refused_with_a_message(running, options, code):
@@ -72,7 +69,7 @@ async def test_invalid_headers_are_refused_with_a_message(running, options, code
     assert status["message"]
 
 
-@pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "PATCH", "HEAD", "OPTIONS"])
+@pytest.mark.parametrize("method", ["GET", "PUT", "HEAD", "OPTIONS"])
 async def test_other_methods_than_post_are_refused(running, method):
     url = running.url + "/resourcebindings/mutate"
     async with running.client.request(method, url, ssl=running.trust) as answer:
@@ -80,33 +77,13 @@ async def test_other_methods_than_post_are_refused(running, method):
 
 
 async def test_content_length_of_64_mib_is_refused_unread(running):
-    head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    answer = await raw(running, head + b"Content-Length: 67108864\r\n\r\n")
+    answer = await raw(running, HEAD + b"Content-Length: 67108864\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"larger than 4194304 bytes" in answer
 
 
-async def test_endless_body_is_refused_at_the_limit(running):
-    sent = 0
-
-    async def endless():
-        nonlocal sent
-        while True:
-            sent += 1 << 16
-            yield b"[" * (1 << 16)
-
-    try:
-        async with running.post(endless()) as answer:
-            assert answer.status == 413
-    except aiohttp.ClientConnectionError:
-        pass  # the connection was reset before the answer was read
-    # The limit plus the buffers of two sockets and of TLS.
-    assert sent < 16 << 20
-
-
 async def test_incomplete_body_times_out(running):
-    head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-    answer = await raw(running, head + b"Content-Length: 1000\r\n\r\n{")
+    answer = await raw(running, HEAD + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"not complete within 0.2 s" in answer
 
@@ -140,14 +117,9 @@ async def test_idle_connection_outlives_the_header_timeout(running):
         pytest.param(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: -1\r\n\r\n", id="negative-length"),
         pytest.param(b"POST /x HTTP/1.1\r\nHost: x\r\nContent-Length: 1, 2\r\n\r\n", id="two-lengths"),
         pytest.param(b"GET / HTTP/1.1\r\nHost: x\r\n" + b"a: " + b"b" * 100_000 + b"\r\n\r\n", id="long-header"),
+        pytest.param(HEAD + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", id="broken-chunk"),
         pytest.param(
-            b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Transfer-Encoding: chunked\r\n\r\nzz\r\n",
-            id="broken-chunk",
-        ),
-        pytest.param(
-            b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-            b"Transfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n5\r\n{}{}{\r\n0\r\n\r\n",
+            HEAD + b"Transfer-Encoding: gzip, chunked\r\nConnection: close\r\n\r\n5\r\n{}{}{\r\n0\r\n\r\n",
             id="compressed-transfer",
         ),
     ],
@@ -160,22 +132,20 @@ async def test_invalid_http_is_answered_400(running, text):
 
 
 async def test_both_ports_answer_health_probes(running):
-    for url in (running.url, f"http://127.0.0.1:{running.plain_port}"):
+    plain = f"http://127.0.0.1:{running.plain_port}"
+    for url in (running.url, plain):
         for path in ("/healthz", "/readyz"):
             async with running.client.get(url + path, ssl=running.trust) as answer:
                 assert (answer.status, await answer.text()) == (200, "ok\n")
+    running.app.not_ready = lambda: "the certificate expired"
+    async with running.client.get(f"{plain}/readyz") as answer:
+        assert (answer.status, await answer.text()) == (503, "the certificate expired\n")
 
 
 async def test_plain_port_takes_no_reviews(running):
     url = f"http://127.0.0.1:{running.plain_port}/resourcebindings/mutate"
     async with running.client.post(url, data=GOOD) as answer:
         assert answer.status == 404
-
-
-async def test_readiness_names_the_reason(running):
-    running.app.not_ready = lambda: "the certificate expired"
-    async with running.client.get(f"http://127.0.0.1:{running.plain_port}/readyz") as answer:
-        assert (answer.status, await answer.text()) == (503, "the certificate expired\n")
 
 
 async def test_draining_server_closes_connections_after_answers(running):
@@ -188,25 +158,18 @@ async def test_draining_server_closes_connections_after_answers(running):
 async def test_metrics_count_requests_and_outcomes(running):
     await running.post(GOOD)
     await running.post(b"{}")
-    await running.post(b"{}", path="/x")
+    for number in range(30):
+        await running.post(wire(review(job_binding(), namespace=f"n{number}")), path=f"/{number}")
     async with running.client.get(f"http://127.0.0.1:{running.plain_port}/metrics") as answer:
         page = await answer.text()
-    assert 'volcano_global_webhook_responses_total{outcome="patched",path="/resourcebindings/mutate"} 1.0' in page
-    assert 'volcano_global_webhook_requests_total{code="400",path="/resourcebindings/mutate"} 1.0' in page
-    assert 'volcano_global_webhook_requests_total{code="404",path="other"} 1.0' in page
-
-
-async def test_unknown_paths_share_one_metric_label(running):
-    for number in range(30):
-        await running.post(json.dumps(review(job_binding(), namespace=f"n{number}")).encode(), path=f"/{number}")
-    assert running.app.metrics.render().count(b"volcano_global_webhook_requests_total{") == 1
-    assert b"n7" not in running.app.metrics.render()
-
-
-def test_every_outcome_is_exported_as_zero(running):
-    running.app.metrics.requests.initialize("/resourcebindings/mutate")
-    page = running.app.metrics.render().decode()
-    assert all(f'outcome="{outcome}"' in page for outcome in Outcome)
+    path = 'path="/resourcebindings/mutate"'
+    for outcome in Outcome:
+        count = 1.0 if outcome is Outcome.PATCHED else 0.0
+        assert f'volcano_global_webhook_responses_total{{outcome="{outcome}",{path}}} {count}' in page
+    assert f'volcano_global_webhook_requests_total{{code="400",{path}}} 1.0' in page
+    assert 'volcano_global_webhook_requests_total{code="404",path="other"} 30.0' in page
+    assert page.count("volcano_global_webhook_requests_total{") == 3
+    assert "n7" not in page, "neither unknown paths nor namespaces are labels"
 
 
 async def test_connection_limit_closes_the_longest_silent_one(certificates):
@@ -223,13 +186,10 @@ async def test_connection_limit_closes_the_longest_silent_one(certificates):
 
 async def test_buffer_limit_answers_503_to_further_bodies(certificates):
     async with serve(certificates, max_buffered_bytes=100_000) as running:
-        head = (
-            b"POST /jobs/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: 90000\r\n\r\n"
-        )
         writers = []
         for _ in range(2):
             reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust)
-            writer.write(head + b"[" * 60_000)
+            writer.write(HEAD + b"Content-Length: 90000\r\n\r\n" + b"[" * 60_000)
             writers.append(writer)
         assert (await until_closed(reader)).startswith(b"HTTP/1.1 503 ")
         async with running.post(GOOD) as answer:
@@ -239,8 +199,11 @@ async def test_buffer_limit_answers_503_to_further_bodies(certificates):
     assert running.app.buffered == 0
 
 
-def missing_queue():
-    return wire(review_of(volcano_queue(parent="p")))
+async def review_queue(running, look, new, **request):
+    """Return the answer to the review of a queue, for which the webhook lists the queues again with *look*."""
+    running.app.refresh_queues = look
+    async with running.post(wire(review_of(new, **request)), path="/queues/validate") as answer:
+        return (await answer.json())["response"]
 
 
 async def test_queue_denial_is_reviewed_again_with_a_fresh_list(running):
@@ -250,9 +213,7 @@ async def test_queue_denial_is_reviewed_again_with_a_fresh_list(running):
         running.queues.replace([decode_cached(wire(volcano_queue("p")))])
         return True
 
-    running.app.refresh_queues = look
-    async with running.post(missing_queue(), path="/queues/validate") as answer:
-        assert (await answer.json())["response"]["allowed"] is True
+    assert (await review_queue(running, look, volcano_queue(parent="p")))["allowed"] is True
 
 
 async def test_queue_denial_becomes_a_warning_without_a_list(running):
@@ -261,13 +222,10 @@ async def test_queue_denial_becomes_a_warning_without_a_list(running):
     async def look():
         return False
 
-    running.app.refresh_queues = look
-    async with running.post(missing_queue(), path="/queues/validate") as answer:
-        response = (await answer.json())["response"]
+    response = await review_queue(running, look, volcano_queue(parent="p"))
     assert response["allowed"] is True
-    assert response["warnings"][0].startswith(
-        "not checked, because the queues cannot be listed now: queue 'q': parent queue 'p'"
-    )
+    (warning,) = response["warnings"]
+    assert warning.startswith("not checked, because the queues cannot be listed now: queue 'q': parent queue 'p'")
 
 
 async def test_queue_deletion_lists_children_first(running):
@@ -277,7 +235,5 @@ async def test_queue_deletion_lists_children_first(running):
         running.queues.upsert(decode_cached(wire(volcano_queue("c", parent="p"))))
         return True
 
-    running.app.refresh_queues = look
-    body = wire(review_of(None, old=volcano_queue("p"), operation="DELETE"))
-    async with running.post(body, path="/queues/validate") as answer:
-        assert (await answer.json())["response"]["allowed"] is False
+    response = await review_queue(running, look, None, old=volcano_queue("p"), operation="DELETE")
+    assert response["allowed"] is False

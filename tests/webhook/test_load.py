@@ -2,10 +2,15 @@
 
 import asyncio
 import base64
+import itertools
 import signal
 import ssl
-from contextlib import ExitStack, asynccontextmanager, contextmanager
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import ExitStack, asynccontextmanager, closing, suppress
 
+import aiohttp
+import msgspec
 import pytest
 
 from certs.authority import load_bundle
@@ -13,47 +18,108 @@ from certs.reconciler import CertificateReconciler, served_certificates
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, DirectoryStore
 from controller.kube.client import Api
+from controller.kube.errors import ApiError
 from localup.apply import wait_until
-from tests.webhook.balancer import Balancer
-from tests.webhook.installation import BINDINGS, is_suspended, register
-from tests.webhook.load import Load, creates, reviews
+from tests.webhook.installation import BINDINGS, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
+from tests.webhook.reviews import job_binding, review, wire
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
+GOOD = wire(review(job_binding()))
+PER_SECOND = 25
+
+
+class Balancer:
+    """Balances TCP connections over the ready ones of *replicas*, like a Service."""
+
+    def __init__(self, replicas: list[WebhookProcess]) -> None:
+        self._replicas = replicas
+        self._ready: list[int] = []
+        self._turn = itertools.count()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.refused = 0
+        self.port = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator[None]:
+        server = await asyncio.start_server(self._accept, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._start(self._poll())
+        try:
+            yield
+        finally:
+            server.close()
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, coroutine) -> None:
+        task = asyncio.create_task(coroutine)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _poll(self) -> None:
+        async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as client:
+            while True:
+                self._ready = [each.port for each in list(self._replicas) if await is_ready(client, each.plain_port)]
+                await asyncio.sleep(0.05)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._ready:
+            self._start(self._forward(self._ready[next(self._turn) % len(self._ready)], reader, writer))
+        else:
+            self.refused += 1
+            writer.close()
+
+    async def _forward(self, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(OSError), closing(writer):
+            answers, requests = await asyncio.open_connection("127.0.0.1", port)
+            with closing(requests):
+                await asyncio.gather(pipe(reader, requests), pipe(answers, writer))
+
+
+async def pipe(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError), closing(writer):
+        while chunk := await reader.read(1 << 16):
+            writer.write(chunk)
+            await writer.drain()
+
+
+async def is_ready(client: aiohttp.ClientSession, port: int) -> bool:
+    try:
+        async with client.get(f"http://127.0.0.1:{port}/readyz") as answer:
+            return answer.status == 200
+    except (aiohttp.ClientError, TimeoutError):
+        return False
 
 
 class Site:
-    """Two replicas behind a balancer, installed on a control plane, with rotation of their certificates."""
+    """Replicas of the webhook, and the rotation of their certificates; all methods block."""
 
     def __init__(self, plane, folder, stack: ExitStack) -> None:
         self.plane = plane
         self.folder = folder
+        self.store = DirectoryStore(folder)
         self._stack = stack
         self.reconciler(settle_seconds=0).run()
-        self.balancer = Balancer()
-        stack.callback(self.balancer.close)
-        self.replicas = [self.start(), self.start()]
+        self.replicas: list[WebhookProcess] = []
 
     def start(self) -> WebhookProcess:
-        """Start another replica and wait until the balancer uses it."""
+        """Start another replica, which the balancer uses as soon as it is ready."""
         kubeconfig = self.plane.kubeconfig("volcano-global-webhook")
         # Enough time for callers to observe it on a busy machine; the default is longer.
         flags = ("--poll-seconds", 0.1, "--drain-seconds", 3, "--kubeconfig", kubeconfig)
         replica = self._stack.enter_context(WebhookProcess(self.folder / "serving", *flags))
-        self.balancer.replicas.append(replica)
+        self.replicas.append(replica)
         return replica
 
-    def end(self, replica: WebhookProcess) -> None:
-        """Stop a replica and wait for its end."""
-        replica.send(signal.SIGTERM)
-        assert replica.end() == 0
-        self.balancer.replicas.remove(replica)
-
-    def restart(self, place: int) -> None:
-        """Replace one replica, and wait until the new one is ready."""
-        self.end(self.replicas[place])
-        self.replicas[place] = self.start()
-        self.replicas[place].wait_for("webhook ready")
+    def restart(self) -> None:
+        """Replace the oldest replica, and wait until the new one is ready."""
+        oldest = self.replicas[0]
+        oldest.send(signal.SIGTERM)
+        assert oldest.end() == 0
+        self.replicas.remove(oldest)
+        self.start().wait_for("webhook ready")
 
     def reconciler(self, *, authority: bool = False, **more) -> CertificateReconciler:
         """Return the reconciler of the certificates, with short delays."""
@@ -66,7 +132,7 @@ class Site:
             "settle_seconds": 1,
         }
         return CertificateReconciler(
-            DirectoryStore(self.folder), CertificateSettings(command="ensure", authority=authority, **options | more)
+            self.store, CertificateSettings(command="ensure", authority=authority, **options | more)
         )
 
     def rotate(self, *, authority: bool) -> None:
@@ -76,114 +142,108 @@ class Site:
             "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
         }
         self.reconciler(authority=authority, **options).run(rotate=True)
-        leaf = load_bundle(DirectoryStore(self.folder).read(SERVING).files["tls.crt"])[0]
-        wait_until(
-            lambda: set(served_certificates(options["replica"]).values()) == {leaf}, "the new certificate served"
-        )
+        leaf = load_bundle(self.store.read(SERVING).files["tls.crt"])[0]
+        wait_until(lambda: set(served_certificates(options["replica"]).values()) == {leaf}, "the new certificate")
         wait_until(lambda: self._is_alone(options), "old CAs removed")
 
     def _is_alone(self, options) -> bool:
         self.reconciler(**options).run()
-        return len(load_bundle(DirectoryStore(self.folder).read(AUTHORITY).files["ca.crt"])) == 1
+        return len(load_bundle(self.store.read(AUTHORITY).files["ca.crt"])) == 1
 
-    def published(self) -> bytes:
-        """Return the published bundle."""
+    def trusted(self) -> ssl.SSLContext:
+        """Return a context that trusts the published bundle."""
         found = self.plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]
-        return base64.b64decode(found.get("caBundle", ""))
-
-
-@contextmanager
-def site(plane, karmada, folder):
-    with ExitStack() as stack:
-        plane.admin.delete(BINDINGS)
-        made = Site(plane, folder, stack)
-        register(plane, made.balancer.port)
-        made.reconciler(webhook_configuration=("volcano-global",), settle_seconds=0).run()
-        for replica in made.replicas:
-            replica.wait_for("webhook ready")
-        wait_until(lambda: is_suspended(karmada), "webhook at work")
-        yield made
+        return ssl.create_default_context(cadata=base64.b64decode(found["caBundle"]).decode())
 
 
 @asynccontextmanager
-async def under_load(place, plane, unsuspended, *, per_second):
-    """Create bindings through the API server and post reviews over new connections, trusting the published bundle."""
-    trusted = {"context": ssl.create_default_context(cadata=place.published().decode())}
+async def repeated(one: Callable[[], Awaitable[None]]) -> AsyncIterator[Counter[str]]:
+    """Call *one* at a constant rate until the end of the block; yield the counts of errors, "" for none."""
+    outcomes: Counter[str] = Counter()
+    stop = asyncio.Event()
 
-    async def follow():
-        while True:
-            bundle = await asyncio.to_thread(place.published)
-            trusted["context"] = ssl.create_default_context(cadata=bundle.decode())
-            await asyncio.sleep(0.1)
+    async def call() -> None:
+        try:
+            await one()
+            outcomes[""] += 1
+        except (ApiError, OSError, aiohttp.ClientError, TimeoutError, AssertionError) as error:
+            outcomes[f"{type(error).__name__}: {error}"[:300]] += 1
 
-    url = f"https://127.0.0.1:{place.balancer.port}/resourcebindings/mutate"
-    async with Api.connect(plane.kubeconfig("karmada")) as api:
-        through = Load(creates(api, unsuspended), per_second=per_second)
-        directly = Load(reviews(url, lambda: trusted["context"]), per_second=per_second)
-        following = asyncio.create_task(follow())
-        async with through.running(), directly.running():
-            yield through, directly
-        following.cancel()
+    async def run() -> None:
+        due = asyncio.get_running_loop().time()
+        async with asyncio.TaskGroup() as tasks:
+            while not stop.is_set():
+                tasks.create_task(call())
+                due += 1 / PER_SECOND
+                await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
 
-
-def rotate_under_load(plane, karmada, folder, *, leaves, authorities):
-    unsuspended: list[str] = []
-    every = max(leaves // max(authorities, 1), 1)
-
-    async def rotate(place):
-        async with under_load(place, plane, unsuspended, per_second=25) as loads:
-            for number in range(1, leaves + 1):
-                await asyncio.to_thread(place.rotate, authority=False)
-                if number % every == 0 and number // every <= authorities:
-                    await asyncio.to_thread(place.rotate, authority=True)
-        return loads
-
-    with site(plane, karmada, folder) as place:
-        check_loads(asyncio.run(rotate(place)))
-    check_stored(plane, unsuspended)
+    running = asyncio.create_task(run())
+    try:
+        yield outcomes
+    finally:
+        stop.set()
+        await running
 
 
-def restart_under_load(plane, karmada, folder, *, times):
-    unsuspended: list[str] = []
+async def under_load(plane, karmada, folder, work: Callable[[Site], None]) -> None:
+    """Do *work* while bindings are created and reviews are posted over new connections; no call may fail."""
+    plane.admin.delete(BINDINGS)
+    with ExitStack() as stack:
+        site = await asyncio.to_thread(Site, plane, folder, stack)
+        balancer = Balancer(site.replicas)
+        async with balancer.serving(), Api.connect(plane.kubeconfig("karmada")) as api:
+            for _ in range(2):
+                await asyncio.to_thread(site.start)
+            register(plane, balancer.port)
+            publishing = site.reconciler(webhook_configuration=("volcano-global",), settle_seconds=0)
+            await asyncio.to_thread(publishing.run)
+            for replica in site.replicas:
+                await asyncio.to_thread(replica.wait_for, "webhook ready")
+            await asyncio.to_thread(wait_until, lambda: is_suspended(karmada), "webhook at work")
 
-    async def restart(place):
-        async with under_load(place, plane, unsuspended, per_second=50) as loads:
-            for number in range(times):
-                await asyncio.to_thread(place.restart, number % 2)
-                await asyncio.sleep(0.5)
-        return loads
+            async def create() -> None:
+                await api.create(BINDINGS, msgspec.json.encode(fresh(job_binding())))
 
-    with site(plane, karmada, folder) as place:
-        check_loads(asyncio.run(restart(place)))
-        assert place.balancer.refused == 0
-    check_stored(plane, unsuspended)
+            async def post() -> None:
+                """Post a review over a connection of its own, like an API server that trusts the present bundle."""
+                url = f"https://127.0.0.1:{balancer.port}/resourcebindings/mutate"
+                trusted, headers = await asyncio.to_thread(site.trusted), {"Content-Type": "application/json"}
+                async with (
+                    aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=10)) as client,
+                    client.post(url, data=GOOD, headers=headers, ssl=trusted) as answer,
+                ):
+                    assert answer.status == 200
+                    assert (await answer.json())["response"]["allowed"]
 
-
-def check_loads(loads):
-    assert [dict(load.failures) for load in loads] == [{}, {}]
-    assert all(load.calls > 25 for load in loads)
-
-
-def check_stored(plane, unsuspended):
+            async with repeated(create) as created, repeated(post) as posted:
+                await asyncio.to_thread(work, site)
+    assert [set(created), set(posted)] == [{""}, {""}], (created, posted)
+    assert min(created[""], posted[""]) > PER_SECOND
+    assert balancer.refused == 0
     stored = plane.admin.get(BINDINGS)["items"]
-    assert stored
-    assert unsuspended == [each for each in stored if each["spec"].get("suspension") != {"scheduling": True}] == []
+    assert len(stored) == created[""]
+    assert all(each["spec"].get("suspension") == {"scheduling": True} for each in stored)
     plane.admin.delete(BINDINGS)
 
 
-def test_f20_rotations_under_load_fail_no_call(plane, karmada, tmp_path):
-    rotate_under_load(plane, karmada, tmp_path, leaves=2, authorities=1)
+@pytest.mark.parametrize(
+    ("leaves", "authorities"),
+    [pytest.param(2, 1, id="few"), pytest.param(20, 5, id="many", marks=pytest.mark.long)],
+)
+async def test_f20_rotations_under_load_fail_no_call(plane, karmada, tmp_path, leaves, authorities):
+    def rotate(site):
+        for number in range(1, leaves + 1):
+            site.rotate(authority=False)
+            if number % (leaves // authorities) == 0:
+                site.rotate(authority=True)
+
+    await under_load(plane, karmada, tmp_path, rotate)
 
 
-def test_f19_rolling_restart_under_load_fails_no_create(plane, karmada, tmp_path):
-    restart_under_load(plane, karmada, tmp_path, times=1)
+@pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.long)])
+async def test_f19_rolling_restart_under_load_fails_no_create(plane, karmada, tmp_path, times):
+    def restart(site):
+        for _ in range(times):
+            site.restart()
 
-
-@pytest.mark.long
-def test_f20_many_rotations_under_load_fail_no_call(plane, karmada, tmp_path):
-    rotate_under_load(plane, karmada, tmp_path, leaves=20, authorities=5)
-
-
-@pytest.mark.long
-def test_f19_ten_restarts_under_load_fail_no_create(plane, karmada, tmp_path):
-    restart_under_load(plane, karmada, tmp_path, times=10)
+    await under_load(plane, karmada, tmp_path, restart)

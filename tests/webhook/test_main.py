@@ -11,6 +11,7 @@ from tests.webhook.conftest import MUTATE, ensure_certificates, trust_context
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import job_binding, review, wire
 from webhook.__main__ import main
+from webhook.settings import WebhookSettings, parse_flags
 
 GOOD = wire(review(job_binding()))
 JSON = {"Content-Type": "application/json"}
@@ -54,7 +55,8 @@ async def test_process_starts_without_a_certificate_and_recovers(tmp_path):
 @pytest.mark.parametrize(
     ("flags", "expected"),
     [
-        (["--port", "x"], "webhook: --port 'x'"),
+        (["--port", "70000"], "webhook: --port '70000'"),
+        (["--drain-seconds", "-1"], "webhook: --drain-seconds '-1'"),
         (["--admission-configuration", "/none.yaml"], "webhook: the VolcanoGlobalConfiguration cannot be read"),
     ],
 )
@@ -62,3 +64,12 @@ def test_startup_error_is_one_sentence(flags, expected):
     with pytest.raises(SystemExit, match=expected):
         main(flags)
     structlog.reset_defaults()
+
+
+def test_help_describes_every_flag(capsys):
+    with pytest.raises(SystemExit):
+        parse_flags(["--help"])
+    text = " ".join(capsys.readouterr().out.split())
+    for name, field in WebhookSettings.model_fields.items():
+        assert f"--{name.replace('_', '-')}" in text
+        assert field.description in text

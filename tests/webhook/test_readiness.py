@@ -1,11 +1,8 @@
 """Tests the readiness of the running process (F20): it names the reason, logs the remedy, and recovers."""
 
-import json
-import shutil
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -38,26 +35,6 @@ def is_answered(webhook, folder) -> bool:
     url = f"https://127.0.0.1:{webhook.port}/healthz"
     with urllib.request.urlopen(url, timeout=5, context=trust_context(folder)) as answer:
         return answer.status == 200
-
-
-@pytest.fixture
-def webhook(tmp_path) -> Iterator[WebhookProcess]:
-    ensure_certificates(tmp_path)
-    with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as running:
-        becomes(running, 200, "ok")
-        yield running
-
-
-def test_f20_missing_certificate_leaves_the_old_one_served(webhook, tmp_path):
-    shutil.rmtree(tmp_path / "serving")
-    assert REMEDY in webhook.wait_for("certificate load failed")["reason"]
-    becomes(webhook, 200, f"ok, but {tmp_path}")
-    assert REMEDY in readiness(webhook)[1]
-    ensure_certificates(tmp_path)
-    webhook.wait_for("certificate loaded")
-    becomes(webhook, 200, "ok")
-    assert readiness(webhook) == (200, "ok")
-    assert is_answered(webhook, tmp_path)
 
 
 def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
@@ -114,7 +91,7 @@ def test_unreachable_api_server_does_not_change_readiness(plane, tmp_path):
         becomes(webhook, 200, "ok")
         plane.kill()
         try:
-            assert json.dumps(webhook.wait_for("webhook configuration read failed"))
+            webhook.wait_for("webhook configuration read failed")
             time.sleep(0.3)
             assert readiness(webhook) == (200, "ok")
         finally:

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import create_authority, issue
-from controller.kube.serving_certificate import Certificate, CertificateError, load, read_pair
+from controller.kube.serving_certificate import Certificate, load, read_pair
 from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.reviews import job_binding, review, wire
 
@@ -30,18 +30,12 @@ def on_disk(folder) -> int:
     return x509.load_pem_x509_certificate((folder / "serving" / "tls.crt").read_bytes()).serial_number
 
 
-async def test_the_handshake_is_verified(running, certificates):
+async def test_server_certificate_is_verified(running, certificates, tmp_path_factory):
     assert await serial(running, running.trust) == on_disk(certificates)
-
-
-async def test_server_certificate_of_another_ca_is_untrusted(running, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     ensure_certificates(other)
     with pytest.raises(ssl.SSLCertVerificationError):
         await serial(running, trust_context(other))
-
-
-async def test_server_certificate_is_invalid_for_another_name(running):
     with pytest.raises(ssl.SSLCertVerificationError, match=r"webhook\.other"):
         await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust, server_hostname="webhook.other")
 
@@ -68,6 +62,14 @@ async def test_tls_is_1_2_or_newer(running, version, accepted):
             await serial(running, context)
 
 
+async def test_connection_without_encryption_is_refused(running):
+    context = trust_context(running.folder)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    context.set_ciphers("NULL:@SECLEVEL=0")
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await serial(running, context)
+
+
 @pytest.mark.smoke
 async def test_renewed_certificate_leaves_open_connections_alone(running, certificates):
     await running.post(GOOD)
@@ -80,58 +82,47 @@ async def test_renewed_certificate_leaves_open_connections_alone(running, certif
         assert answer.status == 200
 
 
-def put(folder, pair, *, key=None):
+def put(folder, certificate, key):
     folder.mkdir(exist_ok=True)
-    (folder / "tls.crt").write_bytes(pair.certificate_pem() if hasattr(pair, "certificate_pem") else pair)
-    (folder / "tls.key").write_bytes(key if key is not None else pair.key_pem())
+    (folder / "tls.crt").write_bytes(certificate)
+    (folder / "tls.key").write_bytes(key)
 
 
-def leaf(**validity):
-    return issue(
-        create_authority(NOW, timedelta(days=9)), ["localhost"], now=NOW, validity=timedelta(**validity or {"days": 1})
-    )
+def put_leaf(folder):
+    pair = issue(create_authority(NOW, timedelta(days=9)), ["localhost"], now=NOW, validity=timedelta(days=1))
+    put(folder, pair.certificate_pem(), pair.key_pem())
+    return pair
 
 
 @pytest.mark.parametrize(
     "spoil",
     [
-        pytest.param(shutil.rmtree, id="deleted"),
-        pytest.param(lambda folder: (folder / "tls.key").unlink(), id="no-key"),
-        pytest.param(lambda folder: (folder / "tls.crt").unlink(), id="no-certificate"),
-        pytest.param(lambda folder: put(folder, leaf(), key=leaf().key_pem()), id="mismatched"),
-        pytest.param(
-            lambda folder: put(folder, leaf().certificate_pem()[:300], key=leaf().key_pem()), id="half-written"
-        ),
-        pytest.param(lambda folder: put(folder, b"", key=b""), id="empty"),
-        pytest.param(lambda folder: put(folder, leaf(), key=b"\xff\x00"), id="garbage-key"),
+        pytest.param(lambda folder, _: shutil.rmtree(folder), id="deleted"),
+        pytest.param(lambda folder, _: (folder / "tls.key").unlink(), id="no-key"),
+        pytest.param(lambda folder, other: put(folder, other.certificate_pem(), other.key_pem()[:99]), id="half-key"),
+        pytest.param(lambda folder, other: (folder / "tls.key").write_bytes(other.key_pem()), id="mismatched"),
+        pytest.param(lambda folder, other: put(folder, other.certificate_pem()[:300], other.key_pem()), id="half"),
+        pytest.param(lambda folder, _: put(folder, b"", b""), id="empty"),
     ],
 )
 def test_invalid_folder_names_the_remedy_and_recovers(tmp_path, spoil):
+    """Before the first certificate the webhook is not ready; later it serves the last one."""
     folder = tmp_path / "tls"
-    put(folder, leaf())
-    spoil(folder)
+    other = put_leaf(folder)
+    put_leaf(folder)
+    spoil(folder, other)
     certificate = Certificate(folder)
+    assert "no certificate was read" in certificate.not_ready_reason(NOW)
     certificate.refresh()
     assert "python -m certs ensure" in certificate.not_ready_reason(NOW)
-    put(folder, leaf())
+    put_leaf(folder)
     certificate.refresh()
-    assert certificate.not_ready_reason(NOW) is None
-
-
-@pytest.mark.parametrize("spoil", [shutil.rmtree, lambda folder: put(folder, leaf(), key=leaf().key_pem())])
-def test_loaded_certificate_stays_while_the_folder_is_invalid(tmp_path, spoil):
-    folder = tmp_path / "tls"
-    put(folder, leaf())
-    certificate = Certificate(folder)
-    certificate.refresh()
+    assert (certificate.not_ready_reason(NOW), certificate.warning) == (None, None)
     ends = certificate.not_after
-    spoil(folder)
+    spoil(folder, other)
     certificate.refresh()
     assert (certificate.not_ready_reason(NOW), certificate.not_after) == (None, ends)
-
-
-def test_webhook_is_not_ready_before_the_first_certificate(tmp_path):
-    assert "no certificate was read" in Certificate(tmp_path).not_ready_reason(NOW)
+    assert "python -m certs ensure" in certificate.warning
 
 
 @pytest.mark.parametrize(
@@ -145,7 +136,7 @@ def test_webhook_is_not_ready_before_the_first_certificate(tmp_path):
     ],
 )
 def test_readiness_follows_the_clock(tmp_path, after, expected):
-    put(tmp_path / "tls", leaf(days=1))
+    put_leaf(tmp_path / "tls")
     certificate = Certificate(tmp_path / "tls")
     certificate.refresh()
     trouble = certificate.not_ready_reason(NOW + after)
@@ -157,9 +148,3 @@ def test_certificate_and_key_are_read_from_one_version(certificates):
     for days in range(70, 360, 70):
         ensure_certificates(certificates, now=datetime.now(UTC) + timedelta(days=days))
         load(folder, read_pair(folder))
-
-
-def test_mismatched_files_are_a_certificate_error(tmp_path):
-    put(tmp_path, leaf(), key=leaf().key_pem())
-    with pytest.raises(CertificateError, match="do not match"):
-        load(tmp_path, read_pair(tmp_path))

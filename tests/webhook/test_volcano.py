@@ -118,3 +118,12 @@ def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):
     finally:
         register(plane, webhook.port)
         wait_until(lambda: "No task specified" in refused(tenant, volcano_job(tasks=[])), "the webhook's return")
+
+
+def test_webhook_may_read_no_other_webhook_configuration(plane):
+    path = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+    with plane.client("volcano-global-webhook") as api:
+        assert api.get(f"{path}/volcano-global")["webhooks"]
+        for forbidden in (path, f"{path}/another"):
+            with pytest.raises(ApiError, match="forbidden"):
+                api.get(forbidden)
