@@ -11,6 +11,7 @@ from urllib.request import urlopen
 import msgspec
 import yaml
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from controller.api.keys import ADMISSION_ANNOTATION, JOBS, RESOURCE_BINDINGS
 from controller.engine.state.resources import base_units, scale
@@ -39,8 +40,8 @@ class Charge:
 
     queue: str
     amounts: Amounts
-    may_stand: str = ""
-    """The documented rule that allows it not to run; empty if it must run."""
+    may_stand: bool = False
+    """A documented rule allows it not to run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,24 +53,17 @@ class Run:
     """Its template has changed since it was created."""
 
 
-def metric(url: str, name: str) -> float:
-    """Return the sum of all samples of that name."""
+def samples(url: str, name: str) -> list[Sample]:
+    """Return the samples of a metric."""
     with urlopen(url, timeout=30) as answer:
-        text = answer.read().decode()
-    families = text_string_to_metric_families(text)
-    return sum(each.value for family in families for each in family.samples if each.name == name)
+        families = text_string_to_metric_families(answer.read().decode())
+    return [each for family in families for each in family.samples if each.name == name]
 
 
 def usage(url: str) -> Usage:
     """Return the usage metric by queue and resource; it has no pods."""
-    with urlopen(url, timeout=30) as answer:
-        families = text_string_to_metric_families(answer.read().decode())
-    return {
-        (each.labels["queue"], each.labels["resource"]): Fraction(str(each.value))
-        for family in families
-        if family.name == "volcano_global_queue_resource_usage"
-        for each in family.samples
-    }
+    found = samples(url, "volcano_global_queue_resource_usage")
+    return {(each.labels["queue"], each.labels["resource"]): Fraction(str(each.value)) for each in found}
 
 
 def peak_memory(pid: int) -> int:
@@ -119,15 +113,11 @@ def _is_over(binding: dict[str, Any]) -> bool:
     return bool(phases) and all(phase in _FINAL for phase in phases)
 
 
-def _may_stand(binding: dict[str, Any], cluster: str) -> str:
-    """Return the rule that allows a charged workload not to run, or an empty string."""
+def _may_stand(binding: dict[str, Any], cluster: str) -> bool:
+    """Return whether a charged workload may not run: it is being deleted, or its dispatching is suspended."""
     suspension = binding["spec"].get("suspension") or {}
     on_clusters = (suspension.get("dispatchingOnClusters") or {}).get("clusterNames") or ()
-    if "deletionTimestamp" in binding["metadata"]:
-        return "a binding that is being deleted stays charged until it is gone"
-    if suspension.get("dispatching") or cluster in on_clusters:
-        return "an admitted workload whose dispatching is suspended stays charged"
-    return ""
+    return "deletionTimestamp" in binding["metadata"] or bool(suspension.get("dispatching")) or cluster in on_clusters
 
 
 async def running(api: Api) -> dict[Key, Run]:

@@ -1,14 +1,11 @@
-"""Measures latencies of other tenants: a steady stream of jobs and of webhook reviews."""
+"""Measures latencies of other tenants, which create jobs at a constant rate."""
 
 import asyncio
-import ssl
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
-import aiohttp
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
@@ -17,15 +14,9 @@ from controller.kube.errors import ApiError
 from controller.kube.informer import Informer
 from tests.e2e.environment import job
 from tests.e2e.observer import BindingSnapshot, read
-from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
+from tests.hostile.traffic import at_rate
 
 JOBS_PER_SECOND = 2
-REVIEWS_PER_SECOND = 10
-_REVIEWS = (
-    ("/resourcebindings/mutate", wire(review(job_binding()))),
-    ("/jobs/mutate", wire(review_of(volcano_job(task("main", 2))))),
-    ("/jobs/validate", wire(review_of(volcano_job(task("main", 2))))),
-)
 
 
 @dataclass(slots=True)
@@ -36,14 +27,12 @@ class Latencies:
     """Of a job's creation, by the API server with its webhooks."""
     admissions: list[float] = field(default_factory=list)
     """From the binding's creation to its admission, both as a watch shows them."""
-    reviews: list[float] = field(default_factory=list)
-    """Of one review by the webhook."""
     failures: list[str] = field(default_factory=list)
 
     def summary(self) -> str:
-        """Return count, median, 99th percentile and maximum of each kind, in milliseconds."""
-        kinds = (("create", self.creates), ("admission", self.admissions), ("review", self.reviews))
-        return "; ".join(
+        """Return count, median, 99th percentile and maximum of both latencies, in milliseconds."""
+        kinds = (("create", self.creates), ("admission", self.admissions))
+        return f"failures={len(self.failures)}; " + "; ".join(
             f"{name} n={len(each)} p50={1e3 * percentile(each, 50):.1f} p99={1e3 * percentile(each, 99):.1f} "
             f"max={1e3 * max(each, default=0):.1f} ms"
             for name, each in kinds
@@ -71,16 +60,12 @@ class Bystander:
 
     async def submit(self, latencies: Latencies, *, per_second: float, seconds: float) -> None:
         """Create jobs for *seconds*; a slow response does not delay the next job."""
-        due = asyncio.get_running_loop().time()
-        end = due + seconds
         async with asyncio.TaskGroup() as tasks:
-            while due < end:
-                self._submitted += 1
-                tasks.create_task(self._create(f"calm-{self._submitted}", latencies))
-                due += 1 / per_second
-                await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
+            await at_rate(per_second, seconds, lambda: tasks.create_task(self._create(latencies)))
 
-    async def _create(self, name: str, latencies: Latencies) -> None:
+    async def _create(self, latencies: Latencies) -> None:
+        self._submitted += 1
+        name = f"calm-{self._submitted}"
         began = time.monotonic()
         path = JOBS.item_path(self._namespace, "").rstrip("/")
         self.waiting[name] = (0.0, latencies)
@@ -122,31 +107,3 @@ class Bystander:
 
     def remove(self, _: BindingSnapshot) -> None:
         """Leave deleted jobs that were not admitted among the waiting ones."""
-
-
-async def ask(url: str, certificates: Path, latencies: Latencies) -> None:
-    """Send reviews of valid objects to the webhook at a constant rate, until cancelled."""
-    trusted = ssl.create_default_context(cafile=certificates / "serving" / "ca.crt")
-    due, number = asyncio.get_running_loop().time(), 0
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=trusted)) as session,
-        asyncio.TaskGroup() as tasks,
-    ):
-        while True:
-            path, body = _REVIEWS[number % len(_REVIEWS)]
-            tasks.create_task(_ask(session, url + path, body, latencies))
-            number, due = number + 1, due + 1 / REVIEWS_PER_SECOND
-            await asyncio.sleep(max(due - asyncio.get_running_loop().time(), 0))
-
-
-async def _ask(session: aiohttp.ClientSession, url: str, body: bytes, latencies: Latencies) -> None:
-    began = time.monotonic()
-    try:
-        async with session.post(url, data=body, headers={"Content-Type": "application/json"}) as answer:
-            text = await answer.text()
-    except (aiohttp.ClientError, TimeoutError) as error:
-        latencies.failures.append(f"{url}: {error!r}"[:300])
-        return
-    latencies.reviews.append(time.monotonic() - began)
-    if answer.status != 200 or '"allowed":true' not in text.replace(" ", ""):
-        latencies.failures.append(f"{url}: {answer.status} {text[:200]}")

@@ -3,18 +3,7 @@
 import random
 from typing import Any
 
-from controller.api.keys import (
-    ADMISSION_ANNOTATION,
-    GROUP_ANNOTATION,
-    HYPERJOB_NAME_LABEL,
-    PART_ANNOTATION,
-    POLICY_LABELS,
-    PREFERRED_CLUSTERS_ANNOTATION,
-    QUEUE_NAME_KEYS,
-    REPLICATED_JOB_NAME_LABEL,
-    RUNTIME_ANNOTATION,
-    SUBMIT_ANNOTATION,
-)
+from controller.api import keys
 
 COUNTS: tuple[Any, ...] = (0, 1, 2, 7, 1000, 10**6, 2**31 - 1, 2**31, 2**63 - 1, -1, -(2**31), "3", 1.5, None)
 QUANTITIES: tuple[Any, ...] = (
@@ -37,18 +26,11 @@ FORGED: tuple[str, ...] = (
     '["c3","c3","nowhere"]',
 )
 KEYS: tuple[str, ...] = (
-    *(
-        ADMISSION_ANNOTATION,
-        GROUP_ANNOTATION,
-        PART_ANNOTATION,
-        PREFERRED_CLUSTERS_ANNOTATION,
-        RUNTIME_ANNOTATION,
-        SUBMIT_ANNOTATION,
-        HYPERJOB_NAME_LABEL,
-        REPLICATED_JOB_NAME_LABEL,
-    ),
-    *(*QUEUE_NAME_KEYS, *POLICY_LABELS, "resourcebinding.karmada.io/permanent-id", "scheduling.k8s.io/group-name"),
-    *("volcano.sh/preemptable", "policy.karmada.io/namespace", "resourcetemplate.karmada.io/uid", "x" * 253),
+    *(keys.ADMISSION_ANNOTATION, keys.GROUP_ANNOTATION, keys.PART_ANNOTATION, keys.PREFERRED_CLUSTERS_ANNOTATION),
+    *(keys.RUNTIME_ANNOTATION, keys.SUBMIT_ANNOTATION, keys.HYPERJOB_NAME_LABEL, keys.REPLICATED_JOB_NAME_LABEL),
+    *(*keys.QUEUE_NAME_KEYS, *keys.POLICY_LABELS, "resourcebinding.karmada.io/permanent-id"),
+    *("scheduling.k8s.io/group-name", "volcano.sh/preemptable", "policy.karmada.io/namespace"),
+    *("resourcetemplate.karmada.io/uid", "x" * 253),
 )
 RESOURCES: tuple[str, ...] = ("cpu", "memory", "nvidia.com/gpu", "pods", "ephemeral-storage", "hugepages-2Mi", *NAMES)
 DEPTH = 400
@@ -58,6 +40,12 @@ DEPTH = 400
 def size(dice: random.Random, *counts: int) -> int:
     """Return one of *counts*, the last one rarely."""
     return counts[-1] if dice.random() < 0.04 else dice.choice(counts[:-1])
+
+
+def odd(dice: random.Random, oddities: dict[str, Any], *counts: int) -> dict[str, Any]:
+    """Return some of *oddities*, as many as one of *counts*; functions return the value."""
+    names = dice.sample(sorted(oddities), dice.choice(counts))
+    return {name: oddities[name]() if callable(oddities[name]) else oddities[name] for name in names}
 
 
 def deep(depth: int = DEPTH) -> dict[str, Any]:
@@ -88,6 +76,7 @@ def pod(dice: random.Random) -> dict[str, Any]:
         "restartPolicy": "Never",
         "containers": [container(dice, f"c{n}") for n in range(size(dice, 1, 1, 2, 60))],
     }
+    terms = [{"matchExpressions": [expression(dice)]} for _ in range(size(dice, 0, 1, 30, 1000))]
     oddities: dict[str, Any] = {
         "initContainers": [container(dice, "i") | {"restartPolicy": dice.choice(("Always", "x"))}],
         "overhead": {dice.choice(RESOURCES): dice.choice(QUANTITIES)},
@@ -95,7 +84,7 @@ def pod(dice: random.Random) -> dict[str, Any]:
         "priorityClassName": dice.choice(CLASSES),
         "nodeSelector": {name: name for name in NAMES},
         "tolerations": [{"key": name, "operator": "Exists"} for name in NAMES * 20],
-        "affinity": {"nodeAffinity": node_affinity(dice)},
+        "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}},
         "resourceClaims": [
             {"name": f"c{n}", dice.choice(("resourceClaimName", "resourceClaimTemplateName")): "one-gpu"}
             for n in range(size(dice, 1, 3, 200))
@@ -103,15 +92,7 @@ def pod(dice: random.Random) -> dict[str, Any]:
         "schedulingGates": [{"name": "x"}],
         "unknown": deep(),
     }
-    for name in dice.sample(sorted(oddities), dice.choice((0, 0, 1, 1, 3))):
-        found[name] = oddities[name]
-    return found
-
-
-def node_affinity(dice: random.Random) -> dict[str, Any]:
-    """Return a required node affinity of up to a thousand terms."""
-    terms = [{"matchExpressions": [expression(dice)]} for _ in range(size(dice, 0, 1, 30, 1000))]
-    return {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return found | odd(dice, oddities, 0, 0, 1, 1, 3)
 
 
 def expression(dice: random.Random) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from functools import partial
+from dataclasses import dataclass
 from itertools import cycle
 from typing import Any
 
@@ -16,8 +16,8 @@ from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
 from tests.e2e.environment import Environment
 from tests.e2e.observer import Observer
-from tests.hostile.bystanders import JOBS_PER_SECOND, Bystander, Latencies, ask
-from tests.hostile.traffic import CLOSING_SECONDS, Request, Sender
+from tests.hostile.bystanders import JOBS_PER_SECOND, Bystander, Latencies
+from tests.hostile.traffic import CLOSING_SECONDS, Request, send
 
 WILD = tuple(f"wild-{number}" for number in range(20))
 PLAIN = tuple(f"plain-{number}" for number in range(20))
@@ -56,36 +56,25 @@ class Ground:
     api: Api
     bystanders: Sequence[Bystander]
     pids: tuple[int | None, ...] = ()
-    senders: list[Sender] = field(default_factory=list)
 
     async def measure(self, requests: Sequence[Request], *, seconds: float) -> Latencies:
         """Send *requests* as tenants of their namespaces; return the latencies of the other tenants meanwhile."""
         found = Latencies()
-        plane = self.stack.plane
-        sender = Sender(plane.url, plane.ca, plane.token("tenant"))
-        self.senders.append(sender)
-        certificates = plane.folder / "certificates"
         each = JOBS_PER_SECOND / len(self.bystanders)
-        asking = asyncio.create_task(ask(self.stack.webhook_url, certificates, found))
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                for one in self.bystanders:
-                    tasks.create_task(one.submit(found, per_second=each, seconds=seconds))
-                tasks.create_task(sender.send(cycle(requests), seconds=seconds))
-        finally:
-            asking.cancel()
-            await asyncio.gather(asking, return_exceptions=True)
-            await asyncio.sleep(CLOSING_SECONDS)
+        async with asyncio.TaskGroup() as tasks:
+            for one in self.bystanders:
+                tasks.create_task(one.submit(found, per_second=each, seconds=seconds))
+            sending = tasks.create_task(send(self.stack.plane, cycle(requests), seconds=seconds))
+        print(found.summary(), sending.result(), sep="\n")
         return found
 
     async def drain(self, *, idle_seconds: float) -> None:
         """Wait until all jobs of the other tenants are admitted, or none was within *idle_seconds*."""
-        waiting = len(self.waiting())
-        while waiting and await until(partial(self._fewer_than, waiting), seconds=idle_seconds):
-            waiting = len(self.waiting())
-
-    def _fewer_than(self, waiting: int) -> bool:
-        return len(self.waiting()) < waiting
+        waiting, since = len(self.waiting()), time.monotonic()
+        while waiting and time.monotonic() < since + idle_seconds:
+            await asyncio.sleep(0.2)
+            if len(self.waiting()) < waiting:
+                waiting, since = len(self.waiting()), time.monotonic()
 
     def waiting(self) -> list[str]:
         """Return the jobs of the other tenants that are not admitted."""
@@ -95,16 +84,6 @@ class Ground:
         """Return whether a process ended or was replaced."""
         self.stack.check()
         return self.pids != tuple(part.pid for part in self.stack.parts)
-
-
-async def until(is_so: Callable[[], bool], *, seconds: float) -> bool:
-    """Wait until *is_so* is true; return false after *seconds*."""
-    deadline = asyncio.get_running_loop().time() + seconds
-    while not is_so():
-        if asyncio.get_running_loop().time() > deadline:
-            return False
-        await asyncio.sleep(0.2)
-    return True
 
 
 def start(plane: ControlPlane) -> Iterator[Stack]:

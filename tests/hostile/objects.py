@@ -14,6 +14,7 @@ from tests.hostile.fields import (
     deep,
     expression,
     metadata,
+    odd,
     pod,
     size,
 )
@@ -26,9 +27,13 @@ LARGE = 1_200_000
 """The bytes of a large object; etcd takes 1.5 MiB."""
 
 
+def made_of(dice: random.Random, version: str, kind: str, name: str, spec: Object) -> Object:
+    return {"apiVersion": version, "kind": kind, "metadata": metadata(dice, name), "spec": spec}
+
+
 def job(dice: random.Random, name: str) -> Object:
     """Return a Volcano Job: about a third are sound but for some fields, so that they are stored."""
-    made: Object = {"apiVersion": JOB, "kind": "Job", "metadata": metadata(dice, name), "spec": job_spec(dice)}
+    made = made_of(dice, JOB, "Job", name, job_spec(dice))
     if dice.random() < 0.08:
         mutate(made["spec"], dice)
     return made
@@ -53,10 +58,10 @@ def job_spec(dice: random.Random) -> Object:
         "networkTopology": lambda: {"mode": dice.choice(("hard", "x")), "highestTierAllowed": dice.choice(COUNTS)},
         "unknown": deep,
     }
-    for field in dice.sample(sorted(oddities), dice.choice((0, 0, 0, 1, 1, 3))):
-        spec[field] = oddities[field]()
+    spec |= odd(dice, oddities, 0, 0, 0, 1, 1, 3)
     if spec["tasks"] and dice.random() < 0.01:
-        spec["tasks"][0]["template"] = {"spec": {"containers": [_large()]}}
+        large = {"name": "main", "image": "i", "args": ["x" * LARGE]}
+        spec["tasks"][0]["template"] = {"spec": {"containers": [large]}}
     return spec
 
 
@@ -84,13 +89,8 @@ def _tasks(dice: random.Random) -> list[Object]:
     return tasks
 
 
-def _large() -> Object:
-    return {"name": "main", "image": "i", "args": ["x" * LARGE]}
-
-
 def hyperjob(dice: random.Random, name: str) -> Object:
     """Return a HyperJob of upstream's group, or of the one that Volcano's documentation spells."""
-    options: Object = {}
     oddities: dict[str, Any] = {
         "minAvailable": dice.choice(COUNTS),
         "maxDomains": dice.choice(COUNTS),
@@ -102,8 +102,7 @@ def hyperjob(dice: random.Random, name: str) -> Object:
         "clusterTolerations": [{"key": each, "operator": "Exists"} for each in NAMES],
         "splitPolicy": _split(dice),
     }
-    for field in dice.sample(sorted(oddities), dice.choice((0, 0, 1, 2, 5))):
-        options[field] = oddities[field]
+    options = odd(dice, oddities, 0, 0, 1, 2, 5)
     if dice.random() < 0.3:
         template = {"apiVersion": JOB, "kind": "Job", "spec": job_spec(dice)}
         spec: Object = {"template": template, "replicas": _replicas(dice), **options}
@@ -112,7 +111,7 @@ def hyperjob(dice: random.Random, name: str) -> Object:
         count = size(dice, 1, 1, 1, 2, 200)
         spec = {"replicatedJobs": [_replicated(dice, f"r{n}") for n in range(count)], **options}
         version = "training.volcano.sh/v1alpha1"
-    made = {"apiVersion": version, "kind": "HyperJob", "metadata": metadata(dice, name), "spec": spec}
+    made = made_of(dice, version, "HyperJob", name, spec)
     if dice.random() < 0.1:
         mutate(made["spec"], dice)
     return made
@@ -149,7 +148,7 @@ def deployment(dice: random.Random, name: str) -> Object:
     labels = {"matchLabels": {"app": "x"}}
     template = {"metadata": {"labels": {"app": "x"}}, "spec": {"containers": [{"name": "c", "image": "i"}]}}
     spec = {"replicas": dice.choice((0, 1, 1000, 2**31 - 1)), "selector": labels, "template": template}
-    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata(dice, name), "spec": spec}
+    return made_of(dice, "apps/v1", "Deployment", name, spec)
 
 
 def config_map(dice: random.Random, name: str) -> Object:
@@ -172,34 +171,18 @@ def propagation(dice: random.Random, name: str) -> Object:
     """Return a PropagationPolicy with an odd placement."""
     one = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
     placement: Object = {"clusterAffinity": affinity(dice)} if dice.random() < 0.6 else {}
+    spread = {"spreadByField": dice.choice(("cluster", "region", "x")), "minGroups": dice.choice(COUNTS)}
+    weight = {"targetCluster": affinity(dice), "weight": dice.choice(COUNTS)}
     oddities: dict[str, Any] = {
         "clusterAffinities": lambda: [
             {"affinityName": f"a{n}", **(affinity(dice) if n < 3 else {})} for n in range(size(dice, 1, 20, 1000))
         ],
         "clusterTolerations": lambda: [{"key": name, "operator": "Exists"} for name in NAMES * 20],
-        "spreadConstraints": lambda: (
-            [
-                {
-                    "spreadByField": dice.choice(("cluster", "region", "x")),
-                    "minGroups": dice.choice(COUNTS),
-                    "maxGroups": dice.choice(COUNTS),
-                }
-            ]
-            * size(dice, 1, 100)
-        ),
-        "replicaScheduling": lambda: (
-            one
-            | {
-                "weightPreference": {
-                    "staticWeightList": [{"targetCluster": affinity(dice), "weight": dice.choice(COUNTS)}]
-                    * size(dice, 1, 30)
-                }
-            }
-        ),
+        "spreadConstraints": lambda: [spread | {"maxGroups": dice.choice(COUNTS)}] * size(dice, 1, 100),
+        "replicaScheduling": lambda: one | {"weightPreference": {"staticWeightList": [weight] * size(dice, 1, 30)}},
         "workloadAffinity": deep,
     }
-    for field in dice.sample(sorted(oddities), dice.choice((0, 1, 1, 2))):
-        placement[field] = oddities[field]()
+    placement |= odd(dice, oddities, 0, 1, 1, 2)
     spec: Object = {"resourceSelectors": [_selector(dice)], "placement": placement}
     more: dict[str, Any] = {
         "priority": dice.choice(COUNTS),
@@ -212,9 +195,7 @@ def propagation(dice: random.Random, name: str) -> Object:
         "activationPreference": "Lazy",
         "schedulePriority": {"priorityClassSource": "KubePriorityClass", "priorityClassName": dice.choice(CLASSES)},
     }
-    for field in dice.sample(sorted(more), dice.choice((0, 0, 1, 2))):
-        spec[field] = more[field]
-    return {"apiVersion": POLICY, "kind": "PropagationPolicy", "metadata": metadata(dice, name), "spec": spec}
+    return made_of(dice, POLICY, "PropagationPolicy", name, spec | odd(dice, more, 0, 0, 1, 2))
 
 
 def _selector(dice: random.Random) -> Object:
@@ -233,48 +214,37 @@ def override(dice: random.Random, name: str) -> Object:
     image = [{"component": "Repository", "operator": "replace", "value": dice.choice(NAMES)}]
     overriders = dice.choice(({"plaintext": plain * size(dice, 1, 500)}, {"imageOverrider": image}))
     spec = {"resourceSelectors": [_selector(dice)], "overrideRules": [{"overriders": overriders}]}
-    return {"apiVersion": POLICY, "kind": "OverridePolicy", "metadata": metadata(dice, name), "spec": spec}
+    return made_of(dice, POLICY, "OverridePolicy", name, spec)
 
 
 def command(dice: random.Random, name: str) -> Object:
     """Return a Command for a queue or a job."""
+    version = dice.choice((JOB, "scheduling.volcano.sh/v1beta1"))
     kind = dice.choice(("Queue", "Job", "x"))
-    target = {
-        "apiVersion": dice.choice((JOB, "scheduling.volcano.sh/v1beta1")),
-        "kind": kind,
-        "name": dice.choice(QUEUES),
-        "uid": "u",
-    }
+    target = {"apiVersion": version, "kind": kind, "name": dice.choice(QUEUES), "uid": "u"}
     action = dice.choice(("OpenQueue", "CloseQueue", "AbortJob", "RestartJob", "x"))
-    version = "bus.volcano.sh/v1alpha1"
-    return {
-        "apiVersion": version,
-        "kind": "Command",
-        "metadata": metadata(dice, name),
-        "action": action,
-        "target": target,
-    }
+    named = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command", "metadata": metadata(dice, name)}
+    return named | {"action": action, "target": target}
 
 
 def work(dice: random.Random, name: str) -> Object:
     """Return a Work in the tenant's own namespace."""
     manifests = [job(dice, "x")] if dice.random() < 0.5 else [{}]
-    made = metadata(dice, name)
-    made["labels"] = {"resourcebinding.karmada.io/permanent-id": dice.choice(("x", "1"))}
-    version = "work.karmada.io/v1alpha1"
-    return {"apiVersion": version, "kind": "Work", "metadata": made, "spec": {"workload": {"manifests": manifests}}}
+    made = made_of(dice, "work.karmada.io/v1alpha1", "Work", name, {"workload": {"manifests": manifests}})
+    made["metadata"]["labels"] = {"resourcebinding.karmada.io/permanent-id": dice.choice(("x", "1"))}
+    return made
 
 
 def binding(dice: random.Random, name: str) -> Object:
     """Return a ResourceBinding that no detector has made."""
     resource = {"apiVersion": JOB, "kind": "Job", "name": name, "uid": "u", "namespace": dice.choice(NAMES)}
     spec: Object = {"resource": resource, "clusters": [{"name": dice.choice(CLUSTERS)}]}
-    version = "work.karmada.io/v1alpha2"
-    return {"apiVersion": version, "kind": "ResourceBinding", "metadata": metadata(dice, name), "spec": spec}
+    return made_of(dice, "work.karmada.io/v1alpha2", "ResourceBinding", name, spec)
 
 
 def binding_patch(dice: random.Random) -> Object:
     """Return a merge patch of a binding's spec, status or metadata."""
+    label = dice.choice(("a", "propagationpolicy.karmada.io/permanent-id", "volcano.sh/queue-name"))
     patches: tuple[Object, ...] = (
         {"spec": {"suspension": None}},
         {"spec": {"suspension": {"scheduling": False}, "clusters": [{"name": "c1"}]}},
@@ -282,14 +252,10 @@ def binding_patch(dice: random.Random) -> Object:
         {"spec": {"components": [{"name": "x", "replicas": 2**31 - 1}], "placement": {"clusterAffinity": deep()}}},
         {"spec": {"gracefulEvictionTasks": [{"fromCluster": "c1", "reason": "x", "producer": "x"}] * 500}},
         {"spec": {"resource": {"name": "other", "uid": "x", "kind": "Deployment", "apiVersion": "apps/v1"}}},
-        {"metadata": {"labels": {dice.choice(("a", *_labels())): "x"}}},
+        {"metadata": {"labels": {label: "x"}}},
         {"metadata": {"annotations": {"volcano-global.io/admission": "{}"}}},
         {"metadata": {"annotations": {"a": "x" * 100_000}}},
         {"metadata": {"finalizers": ["example.com/never"]}},
         {"status": {"aggregatedStatus": [{"clusterName": "c1", "status": {"state": {"phase": "Completed"}}}]}},
     )
     return copy.deepcopy(dice.choice(patches))
-
-
-def _labels() -> tuple[str, ...]:
-    return "propagationpolicy.karmada.io/permanent-id", "volcano.sh/queue-name", "app"
