@@ -8,7 +8,15 @@ from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from certs.authority import BACKDATED, AuthorityError, create_authority, issue, load, load_bundle
+from certs.authority import (
+    BACKDATED,
+    AuthorityError,
+    Lifetime,
+    create_authority,
+    issue,
+    reason_to_reissue,
+    reason_to_renew,
+)
 from tests.certs.handshakes import handshake
 
 NOW = datetime.now(UTC).replace(microsecond=0)
@@ -30,18 +38,12 @@ def connect(leaf, authority, name, folder):
     handshake(leaf.certificate_pem(), leaf.key_pem(), bundle=authority.certificate_pem(), name=name, folder=folder)
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_leaf_is_valid_for_each_of_its_names(authority, leaf, name, tmp_path):
-    connect(leaf, authority, name, tmp_path)
-
-
-@pytest.mark.parametrize("name", ["other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"])
-def test_leaf_is_invalid_for_other_names(authority, leaf, name, tmp_path):
-    with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+def test_leaf_is_valid_for_each_of_its_names_only(authority, leaf, tmp_path):
+    for name in NAMES:
         connect(leaf, authority, name, tmp_path)
-
-
-def test_leaf_is_untrusted_with_another_ca(leaf, tmp_path):
+    for name in ("other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"):
+        with pytest.raises(ssl.SSLCertVerificationError, match="mismatch"):
+            connect(leaf, authority, name, tmp_path)
     with pytest.raises(ssl.SSLCertVerificationError):
         connect(leaf, create_authority(NOW, DAY), NAMES[0], tmp_path)
 
@@ -51,13 +53,6 @@ def test_bundle_of_two_cas_covers_leaves_of_both(authority, leaf, tmp_path):
     bundle = other.certificate_pem() + authority.certificate_pem()
     for pair in (leaf, issue(other, NAMES, now=NOW, validity=DAY)):
         handshake(pair.certificate_pem(), pair.key_pem(), bundle=bundle, name=NAMES[0], folder=tmp_path)
-
-
-def test_expired_leaf_is_untrusted(tmp_path):
-    authority = create_authority(NOW - 100 * DAY, 365 * DAY)
-    leaf = issue(authority, NAMES, now=NOW - 91 * DAY, validity=90 * DAY)
-    with pytest.raises(ssl.SSLCertVerificationError, match="expired"):
-        connect(leaf, authority, NAMES[0], tmp_path)
 
 
 def test_leaf_cannot_issue_certificates(authority, leaf, tmp_path):
@@ -70,9 +65,6 @@ def test_leaf_cannot_issue_certificates(authority, leaf, tmp_path):
 def test_leaf_expires_no_later_than_its_ca(authority):
     leaf = issue(authority, NAMES, now=NOW + 300 * DAY, validity=90 * DAY)
     assert leaf.lifetime.not_after == authority.lifetime.not_after
-
-
-def test_expired_ca_issues_no_leaf(authority):
     with pytest.raises(AuthorityError, match="renew it first"):
         issue(authority, NAMES, now=NOW + 365 * DAY, validity=DAY)
 
@@ -100,35 +92,26 @@ def test_each_ca_has_its_own_serial_and_subject(authority):
     assert len({pair.certificate.subject for pair in pairs}) == 6
 
 
-def test_names_of_a_certificate(leaf, authority):
-    assert leaf.names == set(NAMES)
-    assert authority.names == set()
-
-
-def test_stored_pair_loads_again(leaf):
-    again = load(leaf.certificate_pem(), leaf.key_pem())
-    assert again.certificate == leaf.certificate
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.mark.parametrize(
-    ("certificate", "key", "expected"),
+    ("age_days", "reason"),
     [
-        pytest.param(b"", b"", "cannot be read", id="empty"),
-        pytest.param(b"x", b"x", "cannot be read", id="garbage"),
-        pytest.param(None, b"", "cannot be read", id="no-key"),
-        pytest.param(None, create_authority(NOW, DAY).key_pem(), "do not match", id="mismatched"),
+        pytest.param(-1, "it is not valid yet", id="clock-behind"),
+        pytest.param(0, None, id="new"),
+        pytest.param(59.99, None, id="young"),
+        pytest.param(60, "two thirds of its lifetime have passed", id="due"),
+        pytest.param(400, "two thirds of its lifetime have passed", id="expired"),
     ],
 )
-def test_unusable_pair_is_an_error(leaf, certificate, key, expected):
-    with pytest.raises(AuthorityError, match=expected):
-        load(leaf.certificate_pem() if certificate is None else certificate, key)
+def test_leaf_is_renewed_at_two_thirds_of_its_lifetime(age_days, reason):
+    now, leaf = START + age_days * DAY, Lifetime(START, START + 90 * DAY)
+    assert reason_to_renew(leaf, Lifetime(START, START + 365 * DAY), now) == reason
+    assert reason_to_renew(leaf, leaf, now) == reason, "a CA is its own issuer"
+    assert reason_to_renew(leaf, Lifetime(START, START + 89 * DAY), now) == "it outlives its issuer"
 
 
-def test_bundle_of_several_cas_loads(authority):
-    other = create_authority(NOW, DAY)
-    assert load_bundle(other.certificate_pem() + authority.certificate_pem()) == [
-        other.certificate,
-        authority.certificate,
-    ]
-    with pytest.raises(AuthorityError, match="bundle"):
-        load_bundle(b"x")
+def test_leaf_is_reissued_for_missing_names():
+    assert reason_to_reissue(frozenset("ab"), frozenset("a")) is None
+    assert reason_to_reissue(frozenset("a"), frozenset("acb")) == "it does not cover b, c"

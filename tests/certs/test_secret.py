@@ -1,9 +1,7 @@
 """Tests the Secret store on a real API server, with the documented permissions."""
 
-import json
 import subprocess
 import sys
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -11,7 +9,7 @@ import pytest
 from certs.authority import load_bundle
 from certs.store import AUTHORITY, SERVING, ConflictError, SecretStore
 from controller.kube.errors import Forbidden
-from localup.apply import apply
+from localup.apply import apply, wait_until
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
 from tests.webhook.installation import registration
@@ -28,14 +26,13 @@ def test_set_is_one_secret_of_type_tls(plane, store):
     assert store.read(SERVING).files == FILES
 
 
-def test_missing_secret_reads_as_none(store):
-    assert store.read(SERVING) is None
-
-
 def test_secret_is_replaced_as_a_whole(store):
+    assert store.read(SERVING) is None
     store.write(SERVING, FILES | {"more": b"d"}, expected=None)
     store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
+    with pytest.raises(ConflictError):
+        store.write(SERVING, FILES, expected=None)
 
 
 def test_empty_secret_of_the_chart_is_filled(plane, store):
@@ -63,25 +60,52 @@ def test_write_after_a_concurrent_change_conflicts(plane, store, meanwhile):
     assert store.read(SERVING) == current
 
 
-def test_second_create_conflicts(store):
-    store.write(SERVING, FILES, expected=None)
-    with pytest.raises(ConflictError):
-        store.write(SERVING, FILES, expected=None)
-
-
 def test_certs_user_has_no_other_permissions(plane):
     other = SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "another")
     with pytest.raises(Forbidden):
         other.read(SERVING)
 
 
-@pytest.mark.usefixtures("store")
-def test_ensure_publishes_one_bundle_in_both_configurations(plane, store):
+def test_publishing_changes_only_the_bundle(plane, store):
+    """Applying the manifest again, with another address or name, leaves the bundle of the webhooks that remain."""
+    path = f"{CONFIGURATIONS}/mutatingwebhookconfigurations/volcano-global"
+    apply(plane.admin, registration("https://127.0.0.1:9"))
     assert run(plane, "ensure").returncode == 0
-    authority = store.read(AUTHORITY).files["ca.crt"]
-    assert set(bundles(plane)) == {authority}
+    before = plane.admin.get(path)
     again = run(plane, "ensure")
     assert (again.returncode, again.stdout) == (0, "")
+    assert plane.admin.get(path) == before
+    moved = registration("https://127.0.0.1:10")
+    apply(plane.admin, moved)
+    assert {each["clientConfig"]["url"] for each in plane.admin.get(path)["webhooks"]} < urls_of(moved)
+    assert set(bundles(plane)) == {store.read(AUTHORITY).files["ca.crt"]}
+    for webhook in moved[0]["webhooks"]:
+        webhook["name"] = f"renamed-{webhook['name']}"
+    apply(plane.admin, moved)
+    assert b"" in bundles(plane)
+    assert run(plane, "ensure").returncode == 0
+    after = plane.admin.get(path)["webhooks"]
+    assert [each["name"] for each in after] == [each["name"] for each in moved[0]["webhooks"]]
+    for webhook in (*after, *before["webhooks"]):
+        webhook["clientConfig"] = None
+        webhook["name"] = webhook["name"].removeprefix("renamed-")
+    assert after == before["webhooks"]
+
+
+def urls_of(configurations):
+    return {webhook["clientConfig"]["url"] for each in configurations for webhook in each["webhooks"]}
+
+
+def test_no_leaf_is_issued_before_the_bundle_is_published(plane, store):
+    forbidden = run(plane, "ensure", "--webhook-configuration", "mutating-config")
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        plane.admin.delete(f"{CONFIGURATIONS}/{kind}/volcano-global")
+    missing = run(plane, "ensure")
+    apply(plane.admin, registration("https://127.0.0.1:9"))
+    assert (forbidden.returncode, missing.returncode) == (1, 1)
+    assert "forbidden" in forbidden.stderr
+    assert "does not exist: install it" in missing.stderr
+    assert store.read(SERVING) is None
 
 
 @pytest.mark.usefixtures("store")
@@ -97,9 +121,10 @@ def test_concurrent_runs_agree(plane, store):
 
 
 @pytest.mark.usefixtures("store")
-def test_status_reports_published_and_served(plane, folder_of_certificates, replica):
+def test_status_reports_published_and_served(plane, tmp_path, replica):
     run(plane, "ensure")
-    other = replica(folder_of_certificates / "serving")
+    directory_reconciler(tmp_path / "other").run()
+    other = replica(tmp_path / "other" / "serving")
     lines = run(plane, "status", "--replica", other.place, "--replica", "127.0.0.1:9").stdout.splitlines()
     assert lines[0].startswith("authority: valid until ")
     assert lines[1].startswith("serving: valid until ")
@@ -109,12 +134,6 @@ def test_status_reports_published_and_served(plane, folder_of_certificates, repl
         " 1 CA, covers the serving certificate"
     )
     assert lines[-2:] == [f"replica {other.place}: serves another certificate", "replica 127.0.0.1:9: does not answer"]
-
-
-@pytest.fixture
-def folder_of_certificates(tmp_path):
-    directory_reconciler(tmp_path / "other").run()
-    return tmp_path / "other"
 
 
 def test_loop_repairs_drift_and_survives_failures(plane, store):
@@ -128,7 +147,7 @@ def test_loop_repairs_drift_and_survives_failures(plane, store):
 
 
 def check_drift(plane, loop, store):
-    wait(lambda: store.read(SERVING))
+    wait_until(lambda: store.read(SERVING), "the first certificate")
     published = store.read(AUTHORITY).files["ca.crt"]
     assert set(bundles(plane)) == {published}
     path = f"{CONFIGURATIONS}/validatingwebhookconfigurations/volcano-global"
@@ -136,25 +155,10 @@ def check_drift(plane, loop, store):
     for webhook in emptied["webhooks"]:
         webhook["clientConfig"].pop("caBundle")
     plane.admin.request("PUT", path, emptied)
-    wait(lambda: set(bundles(plane)) == {published})
+    wait_until(lambda: set(bundles(plane)) == {published}, "the bundle again")
     plane.admin.delete(f"{CONFIGURATIONS}/mutatingwebhookconfigurations/volcano-global")
     plane.admin.delete(path)
-    wait(lambda: "does not exist: install it" in logged(loop, "reconcile failed"))
+    assert any("does not exist: install it" in line for line in loop.stdout if '"reconcile failed"' in line)
     apply(plane.admin, registration("https://127.0.0.1:9"))
-    wait(lambda: set(bundles(plane)) == {published})
+    wait_until(lambda: set(bundles(plane)) == {published}, "the bundle of new webhooks")
     assert loop.poll() is None
-
-
-def logged(process, event):
-    for line in process.stdout:
-        entry = json.loads(line)
-        if entry["event"] == event:
-            return entry["reason"]
-    return ""
-
-
-def wait(condition, seconds=20):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
