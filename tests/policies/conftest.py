@@ -1,6 +1,5 @@
 """Fixtures: a control plane with active ValidatingAdmissionPolicies, and a tenant with Karmada's role `edit`."""
 
-import copy
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from localup.api import Api, ApiError
+from localup.api import MERGE_PATCH, Api, ApiError
 from localup.apply import apply_files, create_namespace, wait_until
 from localup.controlplane import ControlPlane
 
@@ -48,7 +47,7 @@ def suspended_binding(kind: str) -> dict[str, Any]:
                 "apiVersion": "batch.volcano.sh/v1alpha1",
                 "kind": "Job",
                 "name": f"train-{number}",
-                "uid": "u-1",
+                "uid": "u",
             },
             "suspension": {"scheduling": True},
             "schedulerName": "default-scheduler",
@@ -72,9 +71,20 @@ class Stored:
         """Return the stored binding now."""
         return self.plane.admin.get(self.path)
 
-    def changed(self, **spec: Any) -> dict[str, Any]:
-        """Return the binding with changed members of its spec."""
-        return copy.deepcopy(self.object) | {"spec": self.object["spec"] | spec}
+
+def active(api: Api, path: str, body: dict[str, Any], policy: str, *, method: str = "POST") -> None:
+    """Wait until the API server applies *policy* to a request that it refuses."""
+    wait_until(lambda: _refuses(api, path, body, policy, method=method), f"the policy {policy}")
+
+
+def _refuses(api: Api, path: str, body: dict[str, Any], policy: str, *, method: str = "POST") -> bool:
+    """Return whether *policy* refuses a request."""
+    try:
+        content_type = MERGE_PATCH if method == "PATCH" else "application/json"
+        api.request(method, f"{path}?dryRun=All", body, content_type=content_type)
+    except ApiError as error:
+        return policy in error.message
+    return False
 
 
 @pytest.fixture(scope="module")
@@ -82,52 +92,26 @@ def plane(fresh_control_plane) -> ControlPlane:
     plane = fresh_control_plane()
     create_namespace(plane.admin, TEAM)
     apply_files(plane.admin, POLICIES, Path(__file__).parent / "rights.yaml")
+    path, probe = COLLECTIONS["ResourceBinding"], suspended_binding("ResourceBinding")
     with plane.client("karmada") as karmada, plane.client("tenant") as tenant:
-        wait_until(lambda: _is_denied(tenant, "volcano-global-bindings", _dry_create), "policy on bindings")
-        path = f"{COLLECTIONS['ResourceBinding']}/probe"
-        probe = suspended_binding("ResourceBinding")
-        probe["metadata"]["name"] = "probe"
-        karmada.create(COLLECTIONS["ResourceBinding"], probe)
+        active(tenant, path, probe, "volcano-global-bindings")
+        karmada.create(path, probe)
         other = {"spec": {"resource": {"kind": "Probe"}}}
-        wait_until(
-            lambda: _is_denied(
-                karmada, "volcano-global-binding-kinds", lambda api: api.merge(f"{path}?dryRun=All", other)
-            ),
-            "policy on kinds",
-        )
+        path = f"{path}/{probe['metadata']['name']}"
+        active(karmada, path, other, "volcano-global-binding-kinds", method="PATCH")
     return plane
-
-
-def _dry_create(api: Api) -> None:
-    api.create(f"{COLLECTIONS['ResourceBinding']}?dryRun=All", suspended_binding("ResourceBinding"))
-
-
-def _is_denied(api: Api, policy: str, attempt) -> bool:
-    try:
-        attempt(api)
-    except ApiError as error:
-        return policy in error.message
-    return False
-
-
-def _client(plane: ControlPlane, identity: str) -> Iterator[Api]:
-    with plane.client(identity) as api:
-        yield api
 
 
 @pytest.fixture(scope="module")
 def tenant(plane) -> Iterator[Api]:
-    yield from _client(plane, "tenant")
+    with plane.client("tenant") as api:
+        yield api
 
 
 @pytest.fixture(scope="module")
 def karmada(plane) -> Iterator[Api]:
-    yield from _client(plane, "karmada")
-
-
-@pytest.fixture(scope="module")
-def controller(plane) -> Iterator[Api]:
-    yield from _client(plane, "volcano-global-controller")
+    with plane.client("karmada") as api:
+        yield api
 
 
 @pytest.fixture(params=list(COLLECTIONS))

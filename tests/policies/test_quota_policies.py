@@ -1,15 +1,13 @@
 """Tests what a tenant with Karmada's role `edit` may write besides bindings, on a real API server."""
 
 import json
-from http.client import HTTPSConnection
-from ssl import create_default_context
-from urllib.parse import urlsplit
 
 import pytest
 
 from localup.api import ApiError
 from localup.apply import apply, apply_files, wait_until
-from tests.policies.conftest import POLICIES, TEAM
+from tests.policies.conftest import POLICIES, TEAM, _refuses, active
+from tests.webhook.installation import send
 
 QUOTA_POLICIES = POLICIES.parent / "quota-policies.yaml"
 POLICY = "/apis/policy.karmada.io/v1alpha1"
@@ -28,22 +26,17 @@ CONTAINER = "/spec/tasks/0/template/spec/containers/0"
 def guarded(plane, tenant):
     """Return the plane once the policies are active."""
     apply_files(plane.admin, QUOTA_POLICIES)
-    for path, body, name in (
-        (OVERRIDES, override(plaintext("/spec/queue")), "overrides"),
-        (PROPAGATION, propagation(JOB, preserveResourcesOnDeletion=True), "propagation"),
-        (COMMANDS, command("CloseQueue", "Queue", "default"), "commands"),
-    ):
-        policy = f"volcano-global-{name}"
-        wait_until(lambda p=path, b=body, n=policy: _refuses(tenant, p, b, n), policy)
+    preserved = propagation(JOB, preserveResourcesOnDeletion=True)
+    active(tenant, OVERRIDES, override(plaintext("/spec/queue")), "volcano-global-overrides")
+    active(tenant, PROPAGATION, preserved, "volcano-global-propagation")
+    active(tenant, COMMANDS, command("CloseQueue", "Queue", "default"), "volcano-global-commands")
     return plane
 
 
-def _refuses(api, path, body, policy):
-    try:
-        api.create(f"{path}?dryRun=All", body)
-    except ApiError as error:
-        return policy in error.message
-    return False
+def denied(api, path, body, word):
+    with pytest.raises(ApiError, match=word) as refused:
+        api.create(path, body)
+    assert refused.value.status == 403
 
 
 def override(*overriders, selectors=(JOB,), rules=True):
@@ -101,17 +94,13 @@ CHARGED = [
     pytest.param(plaintext("/spec/tasks/0/replicas", value=100), id="replicas"),
     pytest.param(plaintext(f"{CONTAINER}/resources/requests/cpu", value="100"), id="requests"),
     pytest.param(plaintext(f"{CONTAINER}/resources", operator="remove"), id="requests-removed"),
-    pytest.param(plaintext(CONTAINER, value={}), id="container"),
     pytest.param(
         plaintext("/spec/tasks/0/template/spec/containers/-", operator="add", value={}), id="one-container-more"
     ),
-    pytest.param(plaintext("/spec/tasks/-", operator="add", value={}), id="one-task-more"),
     pytest.param(plaintext("/spec/queue"), id="queue"),
     pytest.param(plaintext("/spec/priorityClassName"), id="priority-class"),
-    pytest.param(plaintext("/spec/tasks/0/template/spec/priorityClassName"), id="pod-priority-class"),
     pytest.param(plaintext("/spec/ttlSecondsAfterFinished", value=0), id="time-to-live"),
     pytest.param(plaintext("/spec", value={}), id="spec"),
-    pytest.param(plaintext("/spec/", value={}), id="spec-with-slash"),
     pytest.param(plaintext("", value={}), id="whole-object"),
     pytest.param(plaintext("x/spec/queue"), id="path-without-leading-slash"),
     pytest.param(plaintext(f"/spec/queue\n{CONTAINER}/image"), id="path-of-two-lines"),
@@ -119,18 +108,16 @@ CHARGED = [
     pytest.param(plaintext("/metadata/labels", value={}), id="all-labels"),
     pytest.param(image("/spec/queue"), id="queue-as-image"),
     pytest.param(field("/spec/queue"), id="queue-as-field"),
-    pytest.param(field("/metadata/annotations/x"), id="field"),
     pytest.param(labels("scheduling.volcano.sh/queue-name"), id="queue-label"),
     pytest.param(labels("scheduling.volcano.sh~1queue-name"), id="queue-label-escaped"),
     pytest.param(labels("volcano.sh/queue-name", "annotations"), id="queue-annotation"),
-    pytest.param(labels("volcano-global.io/group", "annotations"), id="hyperjob-annotation"),
     pytest.param(labels("propagationpolicy.karmada.io/permanent-id"), id="claim"),
 ]
 
 
 @pytest.mark.parametrize("overriders", CHARGED)
 def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
-    _denied(tenant, OVERRIDES, override(overriders), "volcano-global-overrides")
+    denied(tenant, OVERRIDES, override(overriders), "volcano-global-overrides")
 
 
 @pytest.mark.parametrize(
@@ -139,7 +126,6 @@ def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
         pytest.param(override(plaintext("/spec/queue"), selectors=None), id="no-selectors"),
         pytest.param(override(plaintext("/spec/queue"), selectors=[]), id="empty-selectors"),
         pytest.param(override(plaintext("/spec/queue"), selectors=[CONFIG_MAP, JOB]), id="one-of-two-selectors"),
-        pytest.param(override(plaintext("/spec/queue"), selectors=[{**JOB, "name": "x"}]), id="one-job"),
         pytest.param(
             override(plaintext("/spec/queue"), selectors=[{**JOB, "apiVersion": "batch.volcano.sh/v1"}]), id="version"
         ),
@@ -156,35 +142,28 @@ def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
         pytest.param(override(plaintext("/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-made-a-job"),
         pytest.param(override(plaintext("", value={}), selectors=[CONFIG_MAP]), id="other-object-replaced"),
         pytest.param(override(plaintext("x/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-without-slash"),
-        pytest.param(override(plaintext("/metadata", value={}), selectors=[CONFIG_MAP]), id="other-metadata"),
         pytest.param(override(plaintext("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace"),
         pytest.param(override(image("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace-as-image"),
         pytest.param(override(field("/kind"), selectors=[CONFIG_MAP]), id="other-kind-as-field"),
     ],
 )
 def test_tenant_cannot_reach_workloads_by_other_selectors(guarded, tenant, policy):
-    _denied(tenant, OVERRIDES, policy, "volcano-global-overrides")
+    denied(tenant, OVERRIDES, policy, "volcano-global-overrides")
 
 
 @pytest.mark.parametrize(
     "policy",
     [
         pytest.param(override(image()), id="image"),
-        pytest.param(override(image(f"{CONTAINER}/image")), id="image-of-one-container"),
         pytest.param(override(plaintext(f"{CONTAINER}/image")), id="image-by-path"),
         pytest.param(override(plaintext(f"{CONTAINER}/env/-", operator="add", value={"name": "A"})), id="environment"),
-        pytest.param(override(plaintext(f"{CONTAINER}/env/0/value")), id="one-variable"),
         pytest.param(override(plaintext("/spec/tasks/0/template/spec/nodeSelector/zone", operator="add")), id="node"),
         pytest.param(
             override({"commandOverrider": [{"containerName": "main", "operator": "add", "value": ["x"]}]}), id="command"
         ),
-        pytest.param(
-            override({"argsOverrider": [{"containerName": "main", "operator": "add", "value": ["x"]}]}), id="arguments"
-        ),
         pytest.param(override(labels("team.example/site")), id="label"),
         pytest.param(override(labels("team.example/site", "annotations"), rules=False), id="annotation"),
         pytest.param(override(plaintext("/data/x"), field("/data/x"), selectors=[CONFIG_MAP]), id="other-kind"),
-        pytest.param(override(plaintext("/metadata/labels/a"), selectors=[DEPLOYMENT]), id="label-of-another-kind"),
     ],
 )
 def test_tenant_can_override_what_is_not_charged(guarded, tenant, policy):
@@ -213,13 +192,12 @@ def test_stored_override_can_be_labelled(guarded, tenant):
             id="preserved-in-another-version",
         ),
         pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobFlow"}), id="job-flow"),
-        pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobTemplate"}), id="job-template"),
         pytest.param(propagation({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob"}), id="cron-job"),
         pytest.param(propagation({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}), id="pod-group"),
     ],
 )
 def test_tenant_cannot_propagate_what_escapes_its_charge(guarded, tenant, policy):
-    _denied(tenant, PROPAGATION, policy, "volcano-global-propagation")
+    denied(tenant, PROPAGATION, policy, "volcano-global-propagation")
 
 
 def test_tenant_cannot_preserve_resources_later(guarded, tenant):
@@ -232,7 +210,6 @@ def test_tenant_cannot_preserve_resources_later(guarded, tenant):
     "policy",
     [
         pytest.param(propagation(JOB), id="jobs"),
-        pytest.param(propagation(JOB, preserveResourcesOnDeletion=False), id="not-preserved"),
         pytest.param(propagation(JOB, conflictResolution="Overwrite"), id="overwrite"),
         pytest.param(propagation(CONFIG_MAP, preserveResourcesOnDeletion=True), id="other-kind-preserved"),
         pytest.param(propagation({"apiVersion": "batch/v1", "kind": "CronJob"}), id="cron-job-of-kubernetes"),
@@ -242,49 +219,38 @@ def test_tenant_can_write_propagation_policies(guarded, tenant, policy):
     tenant.create(PROPAGATION, policy)
 
 
-@pytest.mark.parametrize("action", ["OpenQueue", "CloseQueue", "SyncQueue"])
-@pytest.mark.parametrize("queue", ["default", "missing"])
+@pytest.mark.parametrize(
+    ("action", "queue"), [("OpenQueue", "default"), ("CloseQueue", "default"), ("SyncQueue", "missing")]
+)
 def test_tenant_cannot_open_and_close_queues(guarded, tenant, action, queue):
-    _denied(tenant, COMMANDS, command(action, "Queue", queue), "needs the verb update")
+    denied(tenant, COMMANDS, command(action, "Queue", queue), "needs the verb update")
 
 
 def test_command_without_target_cannot_close_a_queue(guarded, tenant):
     body = command("CloseQueue", "Job", "x")
-    _denied(tenant, COMMANDS, {name: value for name, value in body.items() if name != "target"}, "needs the verb")
+    denied(tenant, COMMANDS, {name: value for name, value in body.items() if name != "target"}, "needs the verb")
 
 
-@pytest.mark.parametrize("action", ["AbortJob", "ResumeJob", "RestartJob"])
-def test_tenant_commands_its_own_jobs(guarded, tenant, action):
-    tenant.create(COMMANDS, command(action, "Job", "train"))
+def test_tenant_commands_its_own_jobs(guarded, tenant):
+    tenant.create(COMMANDS, command("AbortJob", "Job", "train"))
 
 
 def test_owner_of_a_queue_opens_and_closes_that_queue_only(guarded, tenant):
     """The right to update one queue by its name is enough."""
     group = "rbac.authorization.k8s.io"
-    rule = {
-        "apiGroups": ["scheduling.volcano.sh"],
-        "resources": ["queues"],
-        "resourceNames": ["mine"],
-        "verbs": ["update"],
+    queue = {"apiGroups": ["scheduling.volcano.sh"], "resources": ["queues"], "resourceNames": ["mine"]}
+    named = {"apiVersion": f"{group}/v1", "metadata": {"name": "queue-mine"}}
+    role = {"kind": "ClusterRole", "rules": [queue | {"verbs": ["update"]}]}
+    binding = {
+        "kind": "ClusterRoleBinding",
+        "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "queue-mine"},
+        "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
     }
-    apply(
-        guarded.admin,
-        [
-            {"apiVersion": f"{group}/v1", "kind": "ClusterRole", "metadata": {"name": "queue-mine"}, "rules": [rule]},
-            {
-                "apiVersion": f"{group}/v1",
-                "kind": "ClusterRoleBinding",
-                "metadata": {"name": "queue-mine"},
-                "roleRef": {"apiGroup": group, "kind": "ClusterRole", "name": "queue-mine"},
-                "subjects": [{"apiGroup": group, "kind": "User", "name": "tenant"}],
-            },
-        ],
-    )
-    wait_until(
-        lambda: not _refuses(tenant, COMMANDS, command("CloseQueue", "Queue", "mine"), "commands"), "right on a queue"
-    )
-    tenant.create(COMMANDS, command("CloseQueue", "Queue", "mine"))
-    _denied(tenant, COMMANDS, command("CloseQueue", "Queue", "default"), "needs the verb update")
+    apply(guarded.admin, [named | role, named | binding])
+    mine = command("CloseQueue", "Queue", "mine")
+    wait_until(lambda: not _refuses(tenant, COMMANDS, mine, "commands"), "right on a queue")
+    tenant.create(COMMANDS, mine)
+    denied(tenant, COMMANDS, command("CloseQueue", "Queue", "default"), "needs the verb update")
 
 
 CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaimtemplates"
@@ -304,8 +270,8 @@ def claim_template(name, count=8):
 def test_tenant_cannot_write_a_mapped_claim_template(plane, tenant):
     mapped = "resource-claim-template"
     apply_files(plane.admin, QUOTA_POLICIES.parent / "claim-policies.yaml")
-    wait_until(lambda: _refuses(tenant, CLAIMS, claim_template(mapped), "claim-templates"), "policy on claim templates")
-    _denied(tenant, CLAIMS, claim_template(mapped), "only operators may write it")
+    active(tenant, CLAIMS, claim_template(mapped), "volcano-global-claim-templates")
+    denied(tenant, CLAIMS, claim_template(mapped), "only operators may write it")
     tenant.create(CLAIMS, claim_template("my-own"))
     plane.admin.create(CLAIMS, claim_template(mapped, count=1))
     with pytest.raises(ApiError):
@@ -321,52 +287,24 @@ def test_trusted_users_are_not_restricted(guarded, karmada):
 
 
 @pytest.mark.parametrize(
-    ("plural", "body", "warned"),
+    ("body", "warned"),
     [
-        pytest.param(
-            "clusteroverridepolicies",
-            override(plaintext("/spec/queue")),
-            "after their queue was charged",
-            id="override",
-        ),
-        pytest.param("clusteroverridepolicies", override(image()), "", id="image"),
-        pytest.param(
-            "clusteroverridepolicies", override(plaintext("/spec/x"), selectors=[DEPLOYMENT]), "", id="other-kind"
-        ),
-        pytest.param(
-            "clusterpropagationpolicies",
-            propagation(JOB, preserveResourcesOnDeletion=True),
-            "leaves workloads running",
-            id="preserved",
-        ),
-        pytest.param("clusterpropagationpolicies", propagation(JOB), "", id="propagation"),
+        pytest.param(override(plaintext("/spec/queue")), "after their queue was charged", id="override"),
+        pytest.param(override(image()), "", id="image"),
+        pytest.param(override(plaintext("/spec/x"), selectors=[DEPLOYMENT]), "", id="other-kind"),
+        pytest.param(propagation(JOB, preserveResourcesOnDeletion=True), "leaves workloads running", id="preserved"),
+        pytest.param(propagation(JOB), "", id="propagation"),
     ],
 )
-def test_operators_are_warned(guarded, plural, body, warned):
-    kind = "ClusterOverridePolicy" if "override" in plural else "ClusterPropagationPolicy"
-    name = body["spec"].get("overrideRules", [{}])[0].get("overriders", {})
-    found = wait_until(
-        lambda: _warnings(guarded, f"{POLICY}/{plural}?dryRun=All", {**body, "kind": kind}) or not warned,
-        f"a warning about {name}",
-        seconds=10,
-    )
-    assert (warned in str(found)) if warned else found is True
+def test_operators_are_warned(guarded, body, warned):
+    path = {"OverridePolicy": "clusteroverridepolicies", "PropagationPolicy": "clusterpropagationpolicies"}[
+        body["kind"]
+    ]
+    body = json.dumps(body | {"kind": f"Cluster{body['kind']}"}).encode()
 
+    def found():
+        status, warnings, _ = send(guarded, "POST", f"{POLICY}/{path}?dryRun=All", body, identity="admin")
+        assert status == 201
+        return warned in str(warnings) if warned else warnings == []
 
-def _warnings(plane, path, body):
-    """Return the warnings of the administrator's request, which localup's client does not return."""
-    address = urlsplit(plane.url)
-    connection = HTTPSConnection(address.hostname, address.port, context=create_default_context(cadata=plane.ca))
-    headers = {"Authorization": f"Bearer {plane.token('admin')}", "Content-Type": "application/json"}
-    connection.request("POST", path, json.dumps(body), headers)
-    answer = connection.getresponse()
-    assert answer.status == 201, answer.read()
-    found = answer.headers.get_all("Warning") or []
-    connection.close()
-    return found
-
-
-def _denied(api, path, body, word):
-    with pytest.raises(ApiError, match=word) as refused:
-        api.create(path, body)
-    assert refused.value.status == 403
+    wait_until(found, f"warning {warned!r}", seconds=10)
