@@ -1,71 +1,45 @@
 """Tests external certificates, in Secrets as cert-manager writes them: only their CA is published."""
 
 import base64
-import ipaddress
 from datetime import UTC, datetime, timedelta
 
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
-from cryptography.x509.oid import NameOID
+from cryptography.hazmat.primitives.serialization import Encoding
 
+from certs.authority import create_authority, issue
 from certs.store import AUTHORITY, SERVING
 from localup.apply import apply
-from tests.certs.handshakes import handshake
 from tests.certs.installed import SECRETS, bundles, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
 from tests.webhook.installation import registration
+from webhook.watchers import is_trusted
 
 NAME = "volcano-global-webhook"
 SECRET = f"{SECRETS}/{NAME}"
-NOW = datetime.now(UTC)
-#: Of a CA: digital signatures, certificates, revocation lists.
-USAGES = (True, False, False, False, False, True, True, False, False)
+NOW, DAY = datetime.now(UTC), timedelta(days=1)
 
 
-class Issuer:
-    """A CA like cert-manager's: RSA keys, and leaf keys in PKCS 1 form."""
+def issued(*, intermediates: int = 0, at: datetime = NOW) -> dict[str, bytes]:
+    """Return the files of a certificate that is valid for a day, with those of its *intermediates*."""
+    issuers = [create_authority(at, 3650 * DAY)]
+    for number in range(intermediates):
+        issuers.append(issue(issuers[-1], [f"intermediate-{number}"], now=at, validity=365 * DAY))
+    leaf = issue(issuers[-1], ["localhost"], now=at, validity=DAY)
+    chain = [leaf, *reversed(issuers[1:])]
+    certificates = b"".join(pair.certificate_pem() for pair in chain)
+    return {"ca.crt": issuers[0].certificate_pem(), "tls.crt": certificates, "tls.key": leaf.key_pem()}
 
-    def __init__(self, name: str, above: "Issuer | None" = None) -> None:
-        self.name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        self.key = rsa.generate_private_key(65537, 2048)
-        self.above = above
-        signer = above or self
-        extensions = x509.BasicConstraints(ca=True, path_length=None), x509.KeyUsage(*USAGES)
-        self.certificate = signer.signed(self.name, self.key, *extensions, days=3650)
 
-    def signed(self, name, key, *extensions, days):
-        """Return a certificate signed by this CA."""
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(name)
-            .issuer_name(self.name)
-            .public_key(key.public_key())
-            .serial_number(x509.random_serial_number())
-            .not_valid_before(NOW - timedelta(days=max(1 - days, 0), minutes=5))
-            .not_valid_after(NOW + timedelta(days=days))
-            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
-            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()), critical=False)
-        )
-        for extension in extensions:
-            builder = builder.add_extension(extension, critical=True)
-        return builder.sign(self.key, hashes.SHA256())
-
-    def issue(self, *, days=90) -> dict[str, bytes]:
-        """Return the files of a serving certificate with its intermediate certificates."""
-        key = rsa.generate_private_key(65537, 2048)
-        names = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
-        leaf = self.signed(x509.Name([]), key, x509.SubjectAlternativeName(names), days=days)
-        intermediates, root = [], self
-        while root.above:
-            intermediates, root = [*intermediates, root.certificate], root.above
-        return {
-            "ca.crt": root.certificate.public_bytes(Encoding.PEM),
-            "tls.crt": b"".join(item.public_bytes(Encoding.PEM) for item in (leaf, *intermediates)),
-            "tls.key": key.private_bytes(Encoding.PEM, PrivateFormat.TraditionalOpenSSL, NoEncryption()),
-        }
+def self_signed() -> dict[str, bytes]:
+    """Return the files of a self-signed certificate with an RSA key, the default of cert-manager."""
+    key, name = rsa.generate_private_key(65537, 2048), x509.Name([])
+    builder = x509.CertificateBuilder().subject_name(name).issuer_name(name).serial_number(1)
+    builder = builder.public_key(key.public_key()).not_valid_before(NOW - DAY).not_valid_after(NOW + DAY)
+    certificate = builder.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    return {"ca.crt": certificate, "tls.crt": certificate, "tls.key": b"not read"}
 
 
 def store_secret(plane, files: dict[str, bytes]) -> None:
@@ -88,18 +62,23 @@ def emptied(plane, store):
     return plane
 
 
-@pytest.mark.parametrize("levels", [1, 2], ids=["root", "root-and-intermediate"])
-def test_published_bundle_covers_an_external_certificate(emptied, store, tmp_path, levels):
-    issuer = Issuer("root")
-    for number in range(1, levels):
-        issuer = Issuer(f"intermediate-{number}", above=issuer)
-    files = issuer.issue()
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param(issued(), id="root"),
+        pytest.param(issued(intermediates=2), id="intermediates"),
+        pytest.param(self_signed(), id="self-signed"),
+    ],
+)
+def test_published_bundle_covers_an_external_certificate(emptied, store, files):
     store_secret(emptied, files)
     before = emptied.admin.get(SECRET)
     assert run(emptied, "ensure", "--external").returncode == 0
     (bundle,) = set(bundles(emptied))
     assert bundle == files["ca.crt"]
-    handshake(files["tls.crt"], files["tls.key"], bundle=bundle, name="localhost", folder=tmp_path)
+    chain, other = (x509.load_pem_x509_certificates(text) for text in (files["tls.crt"], issued()["ca.crt"]))
+    assert is_trusted(chain, x509.load_pem_x509_certificates(bundle))
+    assert not is_trusted(chain, other)
     # It creates no CA and does not change the external Secret.
     assert store.read(AUTHORITY) is None
     assert emptied.admin.get(SECRET) == before
@@ -111,7 +90,7 @@ def test_published_bundle_covers_an_external_certificate(emptied, store, tmp_pat
 
 
 def test_new_external_ca_is_published_next_to_the_old_one(emptied, replica, tmp_path):
-    first, second = Issuer("first").issue(), Issuer("second").issue()
+    first, second = issued(), issued()
     store_secret(emptied, first)
     assert run(emptied, "ensure", "--external").returncode == 0
     directory_reconciler(tmp_path / "other").run()
@@ -128,7 +107,7 @@ def test_new_external_ca_is_published_next_to_the_old_one(emptied, replica, tmp_
 
 
 def test_status_names_an_expired_external_certificate(emptied):
-    store_secret(emptied, Issuer("root").issue(days=0))
+    store_secret(emptied, issued(at=NOW - 2 * DAY))
     status = run(emptied, "status", "--external").stdout.splitlines()
     assert status[0].endswith("; it has expired: check its issuer")
 

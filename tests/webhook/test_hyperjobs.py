@@ -41,28 +41,17 @@ def mutated(new):
     return apply(json.loads(wire_review.write(review_response(response, "u")))["response"], new)
 
 
-def without_queue(*names):
-    jobs = [replicated(name) for name in names]
-    for job in jobs:
-        del job["templateSpec"]["queue"]
-    return jobs
-
-
-def test_template_without_queue_gets_the_default_queue():
-    jobs = mutated(document(*without_queue("x", "y"), replicated("z")))["spec"]["replicatedJobs"]
-    assert [job["templateSpec"]["queue"] for job in jobs] == ["common", "common", "ml"]
-
-
-def test_queue_default_means_the_operators_default_queue():
-    (job,) = without_queue("x")
-    job["templateSpec"]["queue"] = "default"
-    assert mutated(document(job))["spec"]["replicatedJobs"][0]["templateSpec"]["queue"] == "common"
-
-
-def test_batch_hyperjob_gets_the_default_queue():
-    hyperjob = documented()
-    del hyperjob["spec"]["template"]["spec"]["queue"]
-    assert mutated(hyperjob)["spec"]["template"]["spec"]["queue"] == "common"
+@pytest.mark.parametrize(
+    ("named", "stored"), [(None, "common"), ("default", "common"), ("ml", "ml")], ids=["none", "default", "named"]
+)
+def test_template_without_queue_gets_the_default_queue(named, stored):
+    jobs, documents = [replicated("x"), replicated("y")], documented()
+    for spec in (jobs[0]["templateSpec"], documents["spec"]["template"]["spec"]):
+        spec.pop("queue")
+        spec.update({"queue": named} if named else {})
+    found = mutated(document(*jobs))["spec"]["replicatedJobs"]
+    assert [job["templateSpec"]["queue"] for job in found] == [stored, "ml"]
+    assert mutated(documents)["spec"]["template"]["spec"]["queue"] == stored
 
 
 def test_documented_manifest_is_allowed():
@@ -80,13 +69,17 @@ def test_hyperjob_that_cannot_be_split_is_refused(operation):
     )
 
 
-def test_template_is_validated_like_a_volcano_job():
-    response = validate(document(replicated("t", task("a"), task("a"))))
-    assert "replicated job 't': duplicated task name a" in response.message
-
-
-def test_undecodable_field_is_named():
-    assert "spec.minAvailable: input should be a valid integer" in validate(document(minAvailable="two")).message
+@pytest.mark.parametrize(
+    ("new", "expected"),
+    [
+        pytest.param(
+            document(replicated("t", task("a"), task("a"))), "job 't': duplicated task name a", id="volcano-rule"
+        ),
+        pytest.param(document(minAvailable="two"), "spec.minAvailable: input should be a valid integer", id="field"),
+    ],
+)
+def test_invalid_template_or_field_is_named(new, expected):
+    assert expected in validate(new).message
 
 
 def test_missing_queue_is_a_warning_or_a_denial():

@@ -10,7 +10,7 @@ import pytest
 from cryptography import x509
 
 from certs.authority import create_authority, issue
-from controller.kube.serving_certificate import Certificate, load, read_pair
+from controller.kube.serving_certificate import Certificate
 from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.reviews import job_binding, review, wire
 
@@ -141,10 +141,3 @@ def test_readiness_follows_the_clock(tmp_path, after, expected):
     certificate.refresh()
     trouble = certificate.not_ready_reason(NOW + after)
     assert trouble is None if expected is None else expected in trouble
-
-
-def test_certificate_and_key_are_read_from_one_version(certificates):
-    folder = certificates / "serving"
-    for days in range(70, 360, 70):
-        ensure_certificates(certificates, now=datetime.now(UTC) + timedelta(days=days))
-        load(folder, read_pair(folder))
