@@ -67,9 +67,9 @@ def pod(**members):
     return volcano_job(task(template={"spec": spec}))
 
 
-def amounts(**resources):
+def amounts(requests, limits=None):
     """Return a job with these requests and limits."""
-    return pod(containers=[container(resources=resources)])
+    return pod(containers=[container(resources={"requests": requests, "limits": limits or {}})])
 
 
 def depending(*names):
@@ -85,29 +85,22 @@ GPU = "nvidia.com/gpu"
     "job",
     [
         pytest.param(volcano_job(), id="plain"),
-        pytest.param(volcano_job(task(replicas=4, minAvailable=2), minAvailable=2), id="gang-minimum"),
-        pytest.param(volcano_job(task(replicas=4, minAvailable=0)), id="task-minimum-0"),
-        pytest.param(volcano_job(task(replicas=0)), id="no-replicas"),
-        pytest.param(volcano_job(task("master"), task("worker", 2), plugins={"mpi": []}), id="mpi-with-its-tasks"),
-        pytest.param(
-            volcano_job(task("a"), task("b"), plugins={"mpi": ["--master=a", "--worker=b"]}), id="mpi-with-named-tasks"
-        ),
+        pytest.param(volcano_job(task(replicas=4, minAvailable=2), task("b", 2, minAvailable=0)), id="task-minimum"),
+        pytest.param(volcano_job(task("a", replicas=0), task("b", 2), minAvailable=2), id="gang-minimum"),
+        pytest.param(volcano_job(task("master"), task("worker", 2), plugins={"mpi": []}), id="mpi"),
+        pytest.param(volcano_job(task("a"), plugins={"mpi": ["--master=a", "--worker=a"]}), id="mpi-with-named-tasks"),
         pytest.param(volcano_job(plugins={"env": [], "svc": None, "ray": ["--x"]}), id="plugins"),
-        pytest.param(policies({"event": "PodEvicted", "action": "RestartJob"}), id="policy-of-an-event"),
-        pytest.param(policies({"events": ["PodFailed"]}, {"exitCode": 3}), id="policies-of-events-and-an-exit-code"),
+        pytest.param(policies({"event": "PodEvicted"}, {"events": ["PodFailed"]}, {"exitCode": 3}), id="policies"),
         pytest.param(policies({"event": "*"}), id="policy-of-any-event"),
-        pytest.param(volumes({"volumeClaimName": "data"}), id="volume-that-exists"),
-        pytest.param(volumes({"volumeClaim": {}}), id="volume-to-be-made"),
+        pytest.param(volumes({"volumeClaimName": "data"}, {"mountPath": "/e", "volumeClaim": {}}), id="volumes"),
         pytest.param(depending(), id="depends-on"),
         pytest.param(volcano_job(task(cpu="2", topologyPolicy="single-numa-node")), id="topology-with-whole-cpus"),
         pytest.param(volcano_job(task(cpu="500m", topologyPolicy="none")), id="no-topology-with-half-a-cpu"),
         pytest.param(partitions(8, 4, 2), id="partitions"),
         pytest.param(volcano_job(networkTopology={"mode": "hard", "highestTierAllowed": 2}), id="network-topology"),
-        pytest.param(amounts(requests={GPU: 1}, limits={GPU: "1"}), id="devices"),
-        pytest.param(amounts(limits={GPU: 8}), id="devices-in-limits-alone"),
-        pytest.param(amounts(requests={"hugepages-2Mi": "4Mi"}), id="huge-pages"),
-        pytest.param(volcano_job(ttlSecondsAfterFinished=0, maxRetry=0), id="time-to-live-0"),
-        pytest.param(volcano_job(name="n" * 54), id="longest-name"),
+        pytest.param(amounts({GPU: 1, "hugepages-2Mi": "4Mi"}, {GPU: "1"}), id="devices"),
+        pytest.param(amounts({}, {GPU: 8}), id="devices-in-limits-alone"),
+        pytest.param(volcano_job(ttlSecondsAfterFinished=0, maxRetry=0, name="n" * 54), id="extreme-values"),
     ],
 )
 def test_valid_job_is_allowed(job):
@@ -121,17 +114,13 @@ def test_valid_job_is_allowed(job):
         pytest.param(volcano_job(tasks=None), "No task specified in job spec", id="tasks-null"),
         pytest.param(volcano_job(plugins={"mpi": []}), "mpi master task was not found", id="mpi-without-master"),
         pytest.param(
-            volcano_job(task("master"), plugins={"mpi": []}), "mpi worker task was not found", id="mpi-without-worker"
+            volcano_job(task("master"), plugins={"mpi": []}), "mpi worker task was not found", id="no-mpi-worker"
         ),
         pytest.param(
-            volcano_job(networkTopology=TWO_TIERS),
-            "must not specify highestTierAllowed and highestTierName simultaneously",
-            id="tier-twice",
+            volcano_job(networkTopology=TWO_TIERS), "must not specify highestTierAllowed and", id="tier-twice"
         ),
         pytest.param(
-            volcano_job(task(replicas=2, minAvailable=3)),
-            "'minAvailable' is greater than 'replicas' in task: worker, job: train",
-            id="task-minimum-above-replicas",
+            volcano_job(task(replicas=2, minAvailable=3)), "'minAvailable' is greater than", id="task-minimum"
         ),
         pytest.param(volcano_job(task(replicas=-1)), "'replicas' < 0 in task: worker", id="negative-replicas"),
         pytest.param(volcano_job(task(minAvailable=-1)), "'minAvailable' < 0 in task: worker", id="negative-minimum"),
@@ -148,33 +137,21 @@ def test_valid_job_is_allowed(job):
         pytest.param(volcano_job(ttlSecondsAfterFinished=-1), "'ttlSecondsAfterFinished' cannot be", id="negative-ttl"),
         pytest.param(volcano_job(runningEstimate="soon"), "spec.runningEstimate: ", id="running-estimate"),
         pytest.param(
-            policies({"event": "PodFailed", "exitCode": 1}),
-            "must not specify event and exitCode simultaneously",
-            id="event-and-exit-code",
+            policies({"event": "PodFailed", "exitCode": 1}), "must not specify event and exitCode", id="two-causes"
         ),
         pytest.param(policies({}), "either event and exitCode should be specified", id="neither-event-nor-exit-code"),
         pytest.param(policies({"event": "CommandIssued"}), "invalid policy event 'CommandIssued'", id="internal-event"),
         pytest.param(policies({"event": "PodFailed", "action": "SyncJob"}), "invalid policy action", id="action"),
         pytest.param(policies({"event": "PodFailed", "action": ""}), "valid actions are [AbortJob", id="no-action"),
-        pytest.param(
-            policies({"event": "PodFailed"}, {"events": ["PodFailed"]}),
-            "duplicate event PodFailed across different policy",
-            id="event-twice",
-        ),
+        pytest.param(policies({"event": "PodFailed"}, {"events": ["PodFailed"]}), "duplicate event", id="event-twice"),
         pytest.param(policies({"exitCode": 0}), "0 is not a valid error code", id="exit-code-0"),
         pytest.param(policies({"exitCode": 3}, {"exitCode": 3}), "duplicate exitCode 3", id="exit-code-twice"),
-        pytest.param(
-            policies({"event": "*"}, {"event": "PodFailed"}),
-            "if there's * here, no other policy should be here",
-            id="any-event-and-another",
-        ),
-        pytest.param(
-            volcano_job(task(policies=[{"event": "x"}])), "spec.tasks[0].policies: inv", id="policy-of-a-task"
-        ),
+        pytest.param(policies({"event": "*"}, {"event": "PodFailed"}), "if there's * here", id="any-event-and-another"),
+        pytest.param(volcano_job(task(policies=[{"event": "x"}])), "spec.tasks[0].policies: inv", id="task-policy"),
         pytest.param(volcano_job(plugins={"telepathy": []}), "unable to find job plugin: telepathy", id="plugin"),
         pytest.param(volumes({"mountPath": ""}), "mountPath is required", id="no-mount-path"),
         pytest.param(
-            volumes({"volumeClaimName": "x"}, {"volumeClaim": {}}), "duplicated mountPath: /d", id="mount-path-twice"
+            volumes({"volumeClaimName": "x"}, {"volumeClaim": {}}), "duplicated mountPath: /d", id="path-twice"
         ),
         pytest.param(volumes({}), "either VolumeClaim or VolumeClaimName", id="no-claim"),
         pytest.param(volumes({"volumeClaimName": "x", "volumeClaim": {}}), "conflict", id="two-claims"),
@@ -183,44 +160,30 @@ def test_valid_job_is_allowed(job):
         pytest.param(depending("c"), "(DAG)", id="depends-on-a-missing-task"),
         pytest.param(depending("a"), "(DAG)", id="depends-on-itself"),
         pytest.param(
-            volcano_job(task(cpu="1500m", topologyPolicy="restricted")),
-            "the cpu request isn't an integer in spec.task[0] container[0]",
-            id="topology-with-half-a-cpu",
+            volcano_job(task(cpu="1500m", topologyPolicy="restricted")), "cpu request isn't an", id="half-a-cpu"
         ),
-        pytest.param(
-            volcano_job(task(cpu="0", topologyPolicy="best-effort")), "isn't an integer", id="topology-no-cpu"
-        ),
+        pytest.param(volcano_job(task(cpu="0", topologyPolicy="best-effort")), "isn't an integer", id="no-cpu"),
         pytest.param(volcano_job(task(topologyPolicy="any")), "topologyPolicy: use one of", id="topology-policy"),
-        pytest.param(
-            partitions(7, 4, 2), "'replicas' must be equal to 'totalPartitions' * 'partitionSize'", id="partitions"
-        ),
+        pytest.param(partitions(7, 4, 2), "'replicas' must be equal to 'totalPartitions' *", id="partitions"),
         pytest.param(partitions(0, 0, 2), "'totalPartitions' must be greater than 0", id="no-partitions"),
         pytest.param(partitions(0, 2, 0), "'partitionSize' must be greater than 0", id="empty-partitions"),
         pytest.param(
-            partitions(8, 4, 2, minimum=3, minPartitions=2),
-            "'minAvailable' must be equal to 'minPartitions' * 'partitionSize'",
-            id="partitions-and-minimum",
+            partitions(8, 4, 2, minimum=3, minPartitions=2), "equal to 'minPartitions' *", id="partition-minimum"
         ),
         pytest.param(partitions(2, 1, 2, networkTopology=TWO_TIERS), "simultaneously", id="partition-tier-twice"),
         pytest.param(pod(containers=[]), "spec.task[0].template.spec.containers: Required", id="no-container"),
-        pytest.param(
-            pod(initContainers=[container()]), "containers[0].name: Duplicate value 'main'", id="container-twice"
-        ),
+        pytest.param(pod(initContainers=[container()]), "containers[0].name: Duplicate value", id="container-twice"),
         pytest.param(pod(containers=[container("Main")]), "name: Invalid value", id="container-name"),
         pytest.param(pod(containers=[container(image="")]), "image: Required value", id="no-image"),
         pytest.param(pod(restartPolicy="Sometimes"), "restartPolicy: Unsupported", id="restart-policy"),
         pytest.param(pod(dnsPolicy="Mine"), "dnsPolicy: Unsupported value", id="dns-policy"),
-        pytest.param(amounts(requests={"cpu": "-1"}), "must be greater than or equal to 0", id="negative-cpu"),
-        pytest.param(amounts(requests={"cpu": "many"}, limits={"cpu": 1}), "is not a quantity", id="no-quantity"),
-        pytest.param(
-            amounts(requests={"cpu": 2}, limits={"cpu": 1}), "less than or equal to cpu limit", id="above-its-limit"
-        ),
-        pytest.param(amounts(requests={GPU: 1}), "an extended resource needs an equal limit", id="no-limit"),
-        pytest.param(
-            amounts(requests={GPU: 1}, limits={GPU: 2}), "must be equal to nvidia.com/gpu limit", id="another-limit"
-        ),
-        pytest.param(amounts(limits={GPU: "500m"}), "must be an integer", id="half-a-device"),
-        pytest.param(amounts(requests={"gpu": 1}), "must be a standard resource for containers", id="resource"),
+        pytest.param(amounts({"cpu": "-1"}), "must be greater than or equal to 0", id="negative-cpu"),
+        pytest.param(amounts({"cpu": "many"}, {"cpu": 1}), "is not a quantity", id="no-quantity"),
+        pytest.param(amounts({"cpu": 2}, {"cpu": 1}), "less than or equal to cpu limit", id="above-its-limit"),
+        pytest.param(amounts({GPU: 1}), "an extended resource needs an equal limit", id="no-limit"),
+        pytest.param(amounts({GPU: 1}, {GPU: 2}), "must be equal to nvidia.com/gpu limit", id="another-limit"),
+        pytest.param(amounts({}, {GPU: "500m"}), "must be an integer", id="half-a-device"),
+        pytest.param(amounts({"gpu": 1}), "must be a standard resource for containers", id="resource"),
     ],
 )
 def test_invalid_job_is_denied(job, expected):
@@ -252,12 +215,7 @@ def test_generated_name_is_validated_with_its_suffix():
         pytest.param("c", [queue("c", state="Unknown")], "queue 'c' status is `Unknown`", id="unknown"),
         pytest.param("root", [queue("root")], "can not submit job to root queue", id="root"),
         pytest.param("p", [queue("p"), queue("c", parent="p")], "leaf queue, queue 'p' has 1 child queue", id="parent"),
-        pytest.param(
-            "c",
-            [queue("p", state="Closed"), queue("c", parent="p")],
-            "queue 'p', an ancestor of 'c'",
-            id="below-closed",
-        ),
+        pytest.param("c", [queue("p", state="Closed"), queue("c", parent="p")], "'p', an ancestor of 'c'", id="below"),
     ],
 )
 def test_unusable_queue_is_a_warning_or_a_denial(name, queues, expected):
@@ -306,7 +264,12 @@ def plugins(**members):
     return without_defaults(plugins=members)
 
 
+def on_host(**members):
+    return without_defaults({"template": {"spec": {"hostNetwork": True} | members}})
+
+
 PARTITIONED = {"replicas": 8, "partitionPolicy": {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 3}}
+SMALL = {"replicas": 3, "minAvailable": 1}
 DNS = "tasks.0.template.spec.dnsPolicy"
 
 
@@ -320,26 +283,15 @@ DNS = "tasks.0.template.spec.dnsPolicy"
         pytest.param(without_defaults(maxRetry=5), "maxRetry", 5, id="retries-unchanged"),
         pytest.param(without_defaults({}, {"name": "b"}, {}), "tasks.2.name", "default2", id="task-name"),
         pytest.param(without_defaults({"replicas": 4}), "tasks.0.minAvailable", 4, id="task-minimum"),
-        pytest.param(
-            without_defaults({"replicas": 4, "minAvailable": 0}), "tasks.0.minAvailable", 0, id="task-minimum-0"
-        ),
+        pytest.param(without_defaults({"minAvailable": 0}), "tasks.0.minAvailable", 0, id="task-minimum-0"),
         pytest.param(without_defaults(), "tasks.0.maxRetry", 3, id="task-retries"),
-        pytest.param(
-            without_defaults({"replicas": 4}, {"replicas": 3, "minAvailable": 1}), "minAvailable", 5, id="minimum"
-        ),
+        pytest.param(without_defaults({"replicas": 4}, SMALL), "minAvailable", 5, id="minimum"),
         pytest.param(without_defaults({"replicas": 4}, minAvailable=0), "minAvailable", 4, id="an-explicit-0-is-unset"),
         pytest.param(without_defaults({"replicas": 4}, minAvailable=2), "minAvailable", 2, id="minimum-unchanged"),
         pytest.param(without_defaults(PARTITIONED), "tasks.0.minAvailable", 6, id="task-minimum-of-partitions"),
         pytest.param(without_defaults(PARTITIONED), "minAvailable", 6, id="minimum-of-partitions"),
-        pytest.param(
-            without_defaults({"template": {"spec": {"hostNetwork": True}}}), DNS, "ClusterFirstWithHostNet", id="dns"
-        ),
-        pytest.param(
-            without_defaults({"template": {"spec": {"hostNetwork": True, "dnsPolicy": "Default"}}}),
-            DNS,
-            "Default",
-            id="dns-unchanged",
-        ),
+        pytest.param(on_host(), DNS, "ClusterFirstWithHostNet", id="dns"),
+        pytest.param(on_host(dnsPolicy="Default"), DNS, "Default", id="dns-unchanged"),
         pytest.param(plugins(pytorch=[]), "plugins", {"pytorch": [], "svc": []}, id="pytorch"),
         pytest.param(plugins(tensorflow=[]), "plugins", {"tensorflow": [], "svc": []}, id="tensorflow"),
         pytest.param(plugins(ray=["x"]), "plugins", {"ray": ["x"], "svc": []}, id="ray"),
@@ -414,7 +366,8 @@ def sized(replicas, minimum=2, *, name="m", cpu="1"):
 
 
 BEFORE = volcano_job(task("m", 1), task("w", 4, minAvailable=2), minAvailable=3, priorityClassName="low", maxRetry=3)
-CLAIM = volumes({"volumeClaim": {"accessModes": ["ReadWriteOnce"]}})
+NEW_CLAIM = {"volumeClaim": {"accessModes": ["ReadWriteOnce"]}}
+CLAIM = volumes(NEW_CLAIM)
 
 
 @pytest.mark.parametrize(
@@ -427,11 +380,7 @@ CLAIM = volumes({"volumeClaim": {"accessModes": ["ReadWriteOnce"]}})
         pytest.param(BEFORE, sized(4, minimum=1), id="task-minimum"),
         pytest.param(BEFORE, changed(BEFORE, plugins={}, volumes=None), id="nothing-written-otherwise"),
         pytest.param(BEFORE, sized(4, cpu="1000m"), id="same-amount"),
-        pytest.param(
-            CLAIM,
-            changed(CLAIM, volumes=[CLAIM["spec"]["volumes"][0] | {"volumeClaimName": "made"}]),
-            id="claim-made-by-volcano",
-        ),
+        pytest.param(CLAIM, volumes(NEW_CLAIM | {"volumeClaimName": "made"}), id="claim-made-by-volcano"),
     ],
 )
 def test_valid_update_is_allowed(before, after):
@@ -445,11 +394,7 @@ def test_valid_update_is_allowed(before, after):
         pytest.param(changed(BEFORE, queue="b"), "spec.queue", id="queue"),
         pytest.param(changed(BEFORE, plugins={"svc": []}), "spec.plugins", id="plugins"),
         pytest.param(changed(BEFORE, runningEstimate="1h"), "spec.runningEstimate", id="unknown-member"),
-        pytest.param(
-            sized(4, cpu="2"),
-            "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec`",
-            id="template",
-        ),
+        pytest.param(sized(4, cpu="2"), "may not change fields other than `minAvailable`", id="template"),
         pytest.param(sized(4, name="x"), "spec.tasks", id="task-renamed"),
         pytest.param(sized(-1), "'replicas' must be >= 0 in task: w", id="replicas"),
         pytest.param(sized(1), "'minAvailable' must be >= 0 and <= 'replicas' in task: w", id="replicas-below-minimum"),
