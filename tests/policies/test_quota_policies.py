@@ -16,6 +16,10 @@ PROPAGATION = f"{POLICY}/namespaces/{TEAM}/propagationpolicies"
 COMMANDS = f"/apis/bus.volcano.sh/v1alpha1/namespaces/{TEAM}/commands"
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
+JOB_V1 = {"apiVersion": "batch.volcano.sh/v1", "kind": "Job"}
+CLAIM_TEMPLATE = {"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}
+COUNT = "/spec/spec/devices/requests/0/exactly/count"
+COMMAND_LINE = {"containerName": "main", "operator": "add", "value": ["x"]}
 CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap"}
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
 COMMAND = {"apiVersion": "bus.volcano.sh/v1alpha1", "kind": "Command"}
@@ -94,9 +98,7 @@ CHARGED = [
     pytest.param(plaintext("/spec/tasks/0/replicas", value=100), id="replicas"),
     pytest.param(plaintext(f"{CONTAINER}/resources/requests/cpu", value="100"), id="requests"),
     pytest.param(plaintext(f"{CONTAINER}/resources", operator="remove"), id="requests-removed"),
-    pytest.param(
-        plaintext("/spec/tasks/0/template/spec/containers/-", operator="add", value={}), id="one-container-more"
-    ),
+    pytest.param(plaintext(f"{CONTAINER[:-1]}-", operator="add", value={}), id="one-container-more"),
     pytest.param(plaintext("/spec/queue"), id="queue"),
     pytest.param(plaintext("/spec/priorityClassName"), id="priority-class"),
     pytest.param(plaintext("/spec/ttlSecondsAfterFinished", value=0), id="time-to-live"),
@@ -126,19 +128,11 @@ def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
         pytest.param(override(plaintext("/spec/queue"), selectors=None), id="no-selectors"),
         pytest.param(override(plaintext("/spec/queue"), selectors=[]), id="empty-selectors"),
         pytest.param(override(plaintext("/spec/queue"), selectors=[CONFIG_MAP, JOB]), id="one-of-two-selectors"),
-        pytest.param(
-            override(plaintext("/spec/queue"), selectors=[{**JOB, "apiVersion": "batch.volcano.sh/v1"}]), id="version"
-        ),
+        pytest.param(override(plaintext("/spec/queue"), selectors=[JOB_V1]), id="version"),
         pytest.param(override(image(), plaintext("/spec/queue")), id="second-rule"),
         pytest.param(override(plaintext("/spec/queue"), rules=False), id="deprecated-overriders"),
         pytest.param(override(plaintext("/target/kind"), selectors=[COMMAND]), id="target-of-a-command"),
-        pytest.param(
-            override(
-                plaintext("/spec/spec/devices/requests/0/exactly/count", value=8),
-                selectors=[{"apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaimTemplate"}],
-            ),
-            id="count-of-a-claim-template",
-        ),
+        pytest.param(override(plaintext(COUNT, value=8), selectors=[CLAIM_TEMPLATE]), id="count-of-a-claim-template"),
         pytest.param(override(plaintext("/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-made-a-job"),
         pytest.param(override(plaintext("", value={}), selectors=[CONFIG_MAP]), id="other-object-replaced"),
         pytest.param(override(plaintext("x/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-without-slash"),
@@ -158,9 +152,7 @@ def test_tenant_cannot_reach_workloads_by_other_selectors(guarded, tenant, polic
         pytest.param(override(plaintext(f"{CONTAINER}/image")), id="image-by-path"),
         pytest.param(override(plaintext(f"{CONTAINER}/env/-", operator="add", value={"name": "A"})), id="environment"),
         pytest.param(override(plaintext("/spec/tasks/0/template/spec/nodeSelector/zone", operator="add")), id="node"),
-        pytest.param(
-            override({"commandOverrider": [{"containerName": "main", "operator": "add", "value": ["x"]}]}), id="command"
-        ),
+        pytest.param(override({"commandOverrider": [COMMAND_LINE]}), id="command"),
         pytest.param(override(labels("team.example/site")), id="label"),
         pytest.param(override(labels("team.example/site", "annotations"), rules=False), id="annotation"),
         pytest.param(override(plaintext("/data/x"), field("/data/x"), selectors=[CONFIG_MAP]), id="other-kind"),
@@ -187,10 +179,7 @@ def test_stored_override_can_be_labelled(guarded, tenant):
     [
         pytest.param(propagation(JOB, preserveResourcesOnDeletion=True), id="preserved"),
         pytest.param(propagation(CONFIG_MAP, JOB, preserveResourcesOnDeletion=True), id="preserved-with-another"),
-        pytest.param(
-            propagation({**JOB, "apiVersion": "batch.volcano.sh/v1"}, preserveResourcesOnDeletion=True),
-            id="preserved-in-another-version",
-        ),
+        pytest.param(propagation(JOB_V1, preserveResourcesOnDeletion=True), id="preserved-in-another-version"),
         pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobFlow"}), id="job-flow"),
         pytest.param(propagation({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob"}), id="cron-job"),
         pytest.param(propagation({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}), id="pod-group"),
@@ -259,12 +248,7 @@ CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{TEAM}/resourceclaimtemplates"
 def claim_template(name, count=8):
     exactly = {"deviceClassName": "gpu.example.com", "count": count}
     spec = {"spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}}}
-    return {
-        "apiVersion": "resource.k8s.io/v1",
-        "kind": "ResourceClaimTemplate",
-        "metadata": {"name": name},
-        "spec": spec,
-    }
+    return CLAIM_TEMPLATE | {"metadata": {"name": name}, "spec": spec}
 
 
 def test_tenant_cannot_write_a_mapped_claim_template(plane, tenant):

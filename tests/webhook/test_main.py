@@ -7,7 +7,7 @@ import aiohttp
 import pytest
 import structlog
 
-from tests.webhook.conftest import MUTATE, ensure_certificates, trust_context
+from tests.webhook.conftest import MUTATE, trust_context
 from tests.webhook.process import WebhookProcess
 from tests.webhook.reviews import job_binding, review, wire
 from webhook.__main__ import main
@@ -33,23 +33,6 @@ async def test_signal_drains_before_exit(certificates, number):
             ) as answer:
                 assert answer.status == 200
         assert await asyncio.to_thread(webhook.end) == 0
-
-
-async def test_process_starts_without_a_certificate_and_recovers(tmp_path):
-    with WebhookProcess(tmp_path / "serving", "--drain-seconds", "0", "--poll-seconds", "0.1") as webhook:
-        plain = f"http://127.0.0.1:{webhook.plain_port}"
-        async with aiohttp.ClientSession() as client:
-            async with client.get(f"{plain}/readyz") as answer:
-                assert answer.status == 503
-                assert "python -m certs ensure" in await answer.text()
-            async with client.get(f"{plain}/healthz") as answer:
-                assert answer.status == 200
-            ensure_certificates(tmp_path)
-            await asyncio.to_thread(webhook.wait_for, "certificate loaded")
-            async with client.post(
-                f"https://127.0.0.1:{webhook.port}{MUTATE}", data=GOOD, headers=JSON, ssl=trust_context(tmp_path)
-            ) as answer:
-                assert answer.status == 200
 
 
 @pytest.mark.parametrize(

@@ -37,6 +37,15 @@ def is_answered(webhook, folder) -> bool:
         return answer.status == 200
 
 
+def test_process_starts_without_a_certificate_and_recovers(tmp_path):
+    with WebhookProcess(tmp_path / "serving", "--drain-seconds", 0, "--poll-seconds", 0.1) as webhook:
+        becomes(webhook, 503, REMEDY)
+        ensure_certificates(tmp_path)
+        webhook.wait_for("certificate loaded")
+        assert is_answered(webhook, tmp_path)
+        becomes(webhook, 200, "ok")
+
+
 def test_f20_expired_certificate_makes_the_webhook_unready(tmp_path):
     # Twenty seconds are left: long enough for the process to start on a busy machine.
     past, lifetimes = datetime.now(UTC) - timedelta(minutes=2), Lifetimes(leaf=timedelta(minutes=2, seconds=20))

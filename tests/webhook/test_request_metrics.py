@@ -21,26 +21,13 @@ def lines(*collectors) -> list[str]:
 
 @given(st.lists(st.tuples(PATHS, st.sampled_from([200, 400, 413]), SECONDS, st.sampled_from(Outcome))))
 def test_metrics_match_prometheus_client(answers):
-    metrics = RequestMetrics()
-    requests = Counter(
-        "volcano_global_webhook_requests",
-        "HTTP requests answered, by registered path and status code.",
-        ("path", "code"),
-        registry=None,
-    )
-    seconds = Histogram(
-        "volcano_global_webhook_request_duration_seconds",
-        "Time from the headers of a request to its answer.",
-        ("path",),
-        buckets=BUCKETS,
-        registry=None,
-    )
-    reviews = Counter(
-        "volcano_global_webhook_responses",
-        "Reviews answered, by outcome; `exempt` counts objects of exempt namespaces.",
-        ("path", "outcome"),
-        registry=None,
-    )
+    metrics, prefix = RequestMetrics(), "volcano_global_webhook_"
+    described = "HTTP requests answered, by registered path and status code."
+    requests = Counter(f"{prefix}requests", described, ("path", "code"), registry=None)
+    described = "Time from the headers of a request to its answer."
+    seconds = Histogram(f"{prefix}request_duration_seconds", described, ("path",), buckets=BUCKETS, registry=None)
+    described = "Reviews answered, by outcome; `exempt` counts objects of exempt namespaces."
+    reviews = Counter(f"{prefix}responses", described, ("path", "outcome"), registry=None)
     for path in {path for path, *_ in answers}:
         metrics.initialize(path)
         for outcome in Outcome:
