@@ -39,6 +39,7 @@ def connect(leaf, authority, name, folder):
 
 
 def test_leaf_is_valid_for_each_of_its_names_only(authority, leaf, tmp_path):
+    assert (leaf.names, authority.names) == (set(NAMES), set())
     for name in NAMES:
         connect(leaf, authority, name, tmp_path)
     for name in ("other.svc", "127.0.0.2", "sub.webhook.volcano-global-system.svc"):

@@ -198,7 +198,7 @@ def test_second_register_preserves_the_bundle(plane, command, secret):
     command("register", *certificate_flags(plane))
     names = list(bundles(plane))
     plane.admin.merge(path, {"data": {"ca.crt": base64.b64encode(new.encode()).decode()}})
-    # One webhook is no longer in the manifest, and one was added to it.
+    # One webhook is no longer in the manifest, and another one has no bundle yet.
     rename = [{"op": "replace", "path": "/webhooks/0/name", "value": "gone.volcano-global.io"}]
     plane.admin.request("PATCH", MUTATING, rename, content_type=JSON_PATCH)
     assert command("register", *certificate_flags(plane)).code == 0

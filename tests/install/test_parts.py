@@ -6,7 +6,8 @@ import pytest
 
 from install.checks import version_violations
 from install.credentials import CredentialsError, is_due, with_token
-from install.objects import ManifestError, is_managed, read_folder
+from install.objects import MAPPINGS, ManifestError, is_managed, path_of, read_folder
+from install.registration import bundles, with_bundles
 from install.settings import parse_flags
 
 KUBECONFIG = """
@@ -68,6 +69,19 @@ def test_empty_folder_and_unknown_kind_are_refused(tmp_path):
     (tmp_path / "a.yaml").write_text("kind: Secret\nmetadata: {name: s}\n")
     with pytest.raises(ManifestError, match=r"a.yaml: 'Secret'"):
         read_folder(tmp_path)
+
+
+def test_every_kind_has_a_path():
+    for kind in MAPPINGS:
+        path = path_of({"kind": kind, "metadata": {"name": "n", "namespace": "s"}})
+        assert ("/namespaces/s/" in path) is MAPPINGS[kind].namespaced
+
+
+def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
+    wanted = {"webhooks": [{"name": each, "clientConfig": {"url": "u"}} for each in ("old", "new")]}
+    known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
+    webhooks = with_bundles(wanted, known, b"NEW")["webhooks"]
+    assert [each["clientConfig"]["caBundle"] for each in webhooks] == ["T0xE", "TkVX"]
 
 
 @pytest.mark.parametrize(

@@ -206,24 +206,36 @@ def test_hyperjob_controller_cannot_admit(plane, karmada):
     assert "only Karmada and volcano-global change the spec" in refused.value.message
 
 
-@pytest.mark.parametrize("propagation", ["Background", "Foreground", "Orphan"])
-def test_garbage_collector_can_delete_bindings(plane, karmada, propagation):
+def owned(plane, karmada):
+    """Return the paths of a ConfigMap and of a binding that it owns."""
     owners = f"/api/v1/namespaces/{TEAM}/configmaps"
     owner = plane.admin.create(owners, {"metadata": {"generateName": "owner-"}})["metadata"]
-    path = created(karmada)
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": owner["name"], "uid": owner["uid"]}
     references = [reference | {"controller": True, "blockOwnerDeletion": True}]
+    path = created(karmada)
     karmada.merge(path, {"metadata": {"ownerReferences": references}})
-    plane.admin.request("DELETE", f"{owners}/{owner['name']}", {"propagationPolicy": propagation})
+    return f"{owners}/{owner['name']}", path
 
-    def settled():
-        try:
-            left = plane.admin.get(path)
-        except ApiError:
-            return propagation != "Orphan"
-        return propagation == "Orphan" and "ownerReferences" not in left["metadata"]
 
-    wait_until(settled, f"{propagation} deletion of the owner")
+def test_garbage_collector_can_delete_bindings(plane, karmada):
+    """Owners are deleted in another order than they are created.
+
+    The collector deletes a dependent that it has not observed yet, instead of orphaning it. When it has deleted those
+    that were created later, it has observed the first one.
+    """
+    pairs = {propagation: owned(plane, karmada) for propagation in ("Orphan", "Background", "Foreground")}
+    for propagation in ("Background", "Foreground", "Orphan"):
+        owner, path = pairs[propagation]
+        plane.admin.request("DELETE", owner, {"propagationPolicy": propagation})
+
+        def settled(path=path, is_orphan=propagation == "Orphan"):
+            try:
+                left = plane.admin.get(path)
+            except ApiError:
+                return not is_orphan
+            return is_orphan and "ownerReferences" not in left["metadata"]
+
+        wait_until(settled, f"{propagation} deletion of the owner")
 
 
 def test_namespace_with_bindings_can_be_deleted(plane, karmada):
