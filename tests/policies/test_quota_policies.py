@@ -136,6 +136,7 @@ def test_tenant_cannot_override_what_is_charged(guarded, tenant, overriders):
         pytest.param(override(plaintext("/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-made-a-job"),
         pytest.param(override(plaintext("", value={}), selectors=[CONFIG_MAP]), id="other-object-replaced"),
         pytest.param(override(plaintext("x/kind", value="Job"), selectors=[CONFIG_MAP]), id="other-kind-without-slash"),
+        pytest.param(override(plaintext("/metadata", value={}), selectors=[CONFIG_MAP]), id="other-metadata"),
         pytest.param(override(plaintext("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace"),
         pytest.param(override(image("/metadata/namespace"), selectors=[DEPLOYMENT]), id="other-namespace-as-image"),
         pytest.param(override(field("/kind"), selectors=[CONFIG_MAP]), id="other-kind-as-field"),
@@ -149,6 +150,7 @@ def test_tenant_cannot_reach_workloads_by_other_selectors(guarded, tenant, polic
     "policy",
     [
         pytest.param(override(image()), id="image"),
+        pytest.param(override(image(f"{CONTAINER}/image")), id="image-of-one-container"),
         pytest.param(override(plaintext(f"{CONTAINER}/image")), id="image-by-path"),
         pytest.param(override(plaintext(f"{CONTAINER}/env/-", operator="add", value={"name": "A"})), id="environment"),
         pytest.param(override(plaintext("/spec/tasks/0/template/spec/nodeSelector/zone", operator="add")), id="node"),
@@ -181,6 +183,7 @@ def test_stored_override_can_be_labelled(guarded, tenant):
         pytest.param(propagation(CONFIG_MAP, JOB, preserveResourcesOnDeletion=True), id="preserved-with-another"),
         pytest.param(propagation(JOB_V1, preserveResourcesOnDeletion=True), id="preserved-in-another-version"),
         pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobFlow"}), id="job-flow"),
+        pytest.param(propagation({"apiVersion": "flow.volcano.sh/v1alpha1", "kind": "JobTemplate"}), id="job-template"),
         pytest.param(propagation({"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "CronJob"}), id="cron-job"),
         pytest.param(propagation({"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "PodGroup"}), id="pod-group"),
     ],
@@ -199,6 +202,7 @@ def test_tenant_cannot_preserve_resources_later(guarded, tenant):
     "policy",
     [
         pytest.param(propagation(JOB), id="jobs"),
+        pytest.param(propagation(JOB, preserveResourcesOnDeletion=False), id="not-preserved"),
         pytest.param(propagation(JOB, conflictResolution="Overwrite"), id="overwrite"),
         pytest.param(propagation(CONFIG_MAP, preserveResourcesOnDeletion=True), id="other-kind-preserved"),
         pytest.param(propagation({"apiVersion": "batch/v1", "kind": "CronJob"}), id="cron-job-of-kubernetes"),

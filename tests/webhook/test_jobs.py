@@ -164,7 +164,7 @@ def test_valid_job_is_allowed(job):
         ),
         pytest.param(volcano_job(task(cpu="0", topologyPolicy="best-effort")), "isn't an integer", id="no-cpu"),
         pytest.param(volcano_job(task(topologyPolicy="any")), "topologyPolicy: use one of", id="topology-policy"),
-        pytest.param(partitions(7, 4, 2), "'replicas' must be equal to 'totalPartitions' *", id="partitions"),
+        pytest.param(partitions(9, 4, 2), "'replicas' must be equal to 'totalPartitions' *", id="partitions"),
         pytest.param(partitions(0, 0, 2), "'totalPartitions' must be greater than 0", id="no-partitions"),
         pytest.param(partitions(0, 2, 0), "'partitionSize' must be greater than 0", id="empty-partitions"),
         pytest.param(
