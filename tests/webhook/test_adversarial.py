@@ -56,8 +56,10 @@ def changed(count: int) -> dict[str, Any]:
     return review_of(volcano_job(*new, **members), old=volcano_job(*old), operation="UPDATE")
 
 
-def hyperjob_of(count: int, name: Callable[[int], str], queue: Callable[[int], str] = lambda _: "ml") -> dict[str, Any]:
-    return review_of(document(*(replicated(name(n), spec={"queue": queue(n)}) for n in range(count))))
+def hyperjob_of(
+    count: int, name: Callable[[int], str], queue: Callable[[int], str] = lambda _: "ml", *, hyperjob: str = "llm"
+) -> dict[str, Any]:
+    return review_of(document(*(replicated(name(n), spec={"queue": queue(n)}) for n in range(count)), name=hyperjob))
 
 
 def template_of(count: int, plugins: dict[str, Any] | None = None, **members: Any) -> dict[str, Any]:
@@ -114,7 +116,7 @@ ATTACKS = [
     pytest.param(HYPERJOBS, lambda n: hyperjob_of(n, "j{}".format), id="replicated-jobs"),
     pytest.param(HYPERJOBS, lambda n: hyperjob_of(n, lambda j: f"j{j // 2}"), id="replicated-jobs-of-one-name"),
     pytest.param(HYPERJOBS, lambda n: hyperjob_of(n, "j{}".format, "q{}".format), id="replicated-jobs-in-many-queues"),
-    pytest.param(HYPERJOBS, lambda n: review_of(document(name="x" * n * 100)), id="long-hyperjob-name"),
+    pytest.param(HYPERJOBS, lambda n: hyperjob_of(n, "j{}".format, hyperjob="x" * n * 100), id="long-hyperjob-name"),
     pytest.param(HYPERJOBS, template_of, id="template"),
     pytest.param(HYPERJOBS, scaled, id="template-scaled"),
     pytest.param(HYPERJOBS, lambda n: template_of(n, {"mpi": ["--master=none"] * n}), id="template-with-mpi-arguments"),
