@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.cli.__main__ import main
-from tests.cli.manifests import NOW, cluster, units, write
+from tests.cli.manifests import NOW, write
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,11 @@ class Ended:
         """Return the report printed with ``-o json``."""
         assert self.code == 0, self.err
         return json.loads(self.out)
+
+    @property
+    def text(self) -> str:
+        """Return the output without line breaks and indentation."""
+        return " ".join(self.out.split())
 
     def clusters(self) -> dict[str, list[str]]:
         """Return the clusters of each admitted workload, in the order of the decisions."""
@@ -64,5 +69,10 @@ def plan(run, tmp_path) -> Callable[..., Ended]:
 
 
 @pytest.fixture
-def east_and_west() -> tuple[dict[str, Any], dict[str, Any]]:
-    return cluster("east", units(8)), cluster("west", units(8))
+def explain(run, tmp_path) -> Callable[..., Ended]:
+    """Return a function that runs ``explain job`` on documents."""
+
+    def explain(*documents: dict[str, Any], name: str = "ml/j", now: str = NOW, output: str = "table") -> Ended:
+        return run("explain", "job", name, "-f", write(tmp_path, *documents), "-o", output, "--now", now)
+
+    return explain

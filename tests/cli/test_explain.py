@@ -1,0 +1,286 @@
+"""What `explain` says about a job and about a queue, and about those that do not exist."""
+
+import msgspec
+import pytest
+
+from controller.api.clusters import decode_cluster
+from controller.cache.start_failures import cluster_fingerprint
+from controller.cache.translate.clusters import translate_cluster
+from tests.cli.manifests import (
+    binding,
+    cluster,
+    configuration,
+    job,
+    jobs,
+    priority_class,
+    queue,
+    running,
+    units,
+    write,
+)
+
+CPU = {"cpu": 1}
+COPIED = binding("j", suspended=True, placement={})
+CLOSED = queue("a", state="Closed"), job("j", {"cpu": 2}, queue="a")
+
+
+@pytest.mark.parametrize(
+    ("documents", "expected"),
+    [
+        pytest.param(
+            [queue("a"), job("j", CPU, queue="a", priority="gone"), priority_class("usual", 7, globalDefault=True)],
+            "Priority 7, the default, because PriorityClass 'gone' does not exist",
+            id="unknown-priority-class",
+        ),
+        pytest.param(
+            [queue("a"), *running("j", CPU, on="m", queue="a")],
+            "It has no admission record, because it ran before installation; it is never evicted.",
+            id="adopted",
+        ),
+        pytest.param(
+            [queue("a"), cluster("m", CPU), cluster("n", CPU), job("j", {"cpu": 5}, queue="a"), COPIED],
+            "Its placement duplicates it to 2 clusters; each copy is charged.",
+            id="duplicated",
+        ),
+        pytest.param([*CLOSED, cluster("m", {"cpu": 1})], "m: lacks 1 cpu (1 free).", id="cluster-lacks-cpu"),
+        pytest.param(
+            [*CLOSED, cluster("m", {"cpu": 2}, ready=False)],
+            "m: a candidate, but it is not ready.",
+            id="cluster-not-ready",
+        ),
+        pytest.param(
+            [*CLOSED, cluster("m", {"cpu": 2}, kinds=())],
+            "m: not a candidate: it does not serve batch.volcano.sh/v1alpha1 Job (ApiNotEnabled).",
+            id="kind-not-served",
+        ),
+        pytest.param(
+            [*CLOSED, cluster("m", {"cpu": 2}, taints=[{"key": "a", "effect": "NoSchedule"}])],
+            "m: not a candidate: the placement does not tolerate its taint a:NoSchedule (UntoleratedTaint).",
+            id="tainted-cluster",
+        ),
+        pytest.param(
+            [*CLOSED, cluster("m", None)],
+            "m: a candidate, but it has no resource summary.",
+            id="cluster-without-summary",
+        ),
+        pytest.param([*CLOSED, cluster("m", {"cpu": 2})], "m: has free capacity for it.", id="free-cluster"),
+    ],
+)
+def test_job_and_clusters_are_explained(explain, documents, expected):
+    assert expected in explain(*documents).out
+
+
+def test_number_of_listed_workloads_ahead_is_limited(explain):
+    ended = explain(cluster("m", {"cpu": 4}), queue("a"), *jobs("j", 9, {"cpu": 9}, queue="a"), name="ml/j-08")
+    assert "And 2 more." in ended.out
+    assert "at position 8 of 9" in ended.out
+
+
+def test_priority_raised_by_waiting_is_shown(run, explain, tmp_path):
+    documents = (
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        priority_class("high", 15),
+        configuration(ageing={"after": "10m", "step": 10, "max": 100}),
+        *running("old", {"cpu": 4}, on="m", queue="a"),
+        job("low", {"cpu": 4}, queue="a", created="2026-01-01T00:00:00Z"),
+        job("high", {"cpu": 4}, queue="a", created="2026-01-01T00:30:00Z", priority="high"),
+    )
+    now = "2026-01-01T00:40:00Z"
+    listed = run("pending", "-f", write(tmp_path, *documents), "--now", now, "-o", "csv").out.splitlines()
+    place = listed[0].split(",").index("PRIORITY")
+    assert [row.split(",")[place] for row in listed[1:]] == ["40 (0)", "25 (15)"]
+    explained = explain(*documents, name="ml/high", now=now).text
+    assert "Priority 15 of PriorityClass 'high', raised to 25 by waiting" in explained
+    assert "Job ml/low with priority 0, raised to 40 by waiting" in explained
+
+
+# -- unmet requirements and remedies ---------------------------------------------
+
+
+def test_unmet_queues_and_closest_cluster_are_listed(explain):
+    waiting = explain(
+        cluster("m", {"cpu": 4, "memory": "4Gi"}),
+        queue("p", capability={"cpu": 3}),
+        queue("a", parent="p", capability={"cpu": 2}),
+        *running("old", {"cpu": 3, "memory": "3Gi"}, on="m", queue="a"),
+        job("j", {"cpu": 2, "memory": "2Gi"}, queue="a"),
+        output="json",
+    ).answer["waiting"]
+    assert [each["message"] for each in waiting["missing"]] == [
+        "queue 'a': requests 2 cpu, free -1, lacks 3",
+        "queue 'p': requests 2 cpu, free 0, lacks 2",
+        "all clusters together: requests 2 cpu, free 1, lacks 1",
+        "all clusters together: requests 2Gi memory, free 1Gi, lacks 1Gi",
+        "cluster 'm': requests 2 cpu, free 1, lacks 1",
+        "cluster 'm': requests 2Gi memory, free 1Gi, lacks 1Gi",
+    ]
+    assert [each["change"] for each in waiting["changes"]] == [
+        "queue/a.spec.capability.cpu=5",
+        "queue/p.spec.capability.cpu=5",
+        "cluster/m.status.resourceSummary.allocatable.cpu=5",
+        "cluster/m.status.resourceSummary.allocatable.memory=5Gi",
+    ]
+    assert waiting["remedy"].startswith("raise capability of queue 'a' from 2 to 5 cpu and ")
+    assert waiting["complete"]
+
+
+def test_sibling_guarantees_that_lower_a_limit_are_listed(explain):
+    guaranteed = (queue(name, guarantee={"resource": {"cpu": cpu}}) for name, cpu in (("b", 3), ("c", 4)))
+    documents = cluster("m", {"cpu": 10}), queue("a"), *guaranteed, job("j", {"cpu": 5}, queue="a")
+    waiting = explain(*documents, output="json").answer["waiting"]
+    first = waiting["missing"][0]
+    assert (
+        first["message"] == "queue 'a': requests 5 cpu, free 3 even while idle, lacks 2; guaranteed to others: b 3, c 4"
+    )
+    assert first["guaranteedToOthers"] == [{"queue": "b", "amount": "3"}, {"queue": "c", "amount": "4"}]
+    assert waiting["remedy"] == "add 2 cpu to cluster 'm' (10 allocatable)"
+
+
+def test_remedy_behind_a_queue_head_is_not_complete(explain):
+    waiting = explain(
+        cluster("m", {"cpu": 8}),
+        queue("a", dequeueStrategy="fifo"),
+        *running("old", {"cpu": 5}, on="m", queue="a"),
+        job("first", {"cpu": 6}, queue="a", created="2026-01-01T00:00:00Z"),
+        job("j", {"cpu": 4}, queue="a", created="2026-01-02T00:00:00Z"),
+        output="json",
+    ).answer["waiting"]
+    assert [each["reason"] for each in waiting["missing"]] == ["BlockedByQueueHead", *["InsufficientCapacity"] * 2]
+    assert not waiting["complete"]
+    assert waiting["remedy"] == (
+        "add 1 cpu to cluster 'm' (8 allocatable); not included: "
+        "queue 'a' is strict FIFO, and Job ml/first is ahead of it"
+    )
+
+
+def test_remedy_without_changes_says_it_is_incomplete(explain):
+    documents = cluster("m", {"cpu": 4}), job("j", {"cpu": 9}, queue="none")
+    waiting = explain(*documents, output="json").answer["waiting"]
+    assert waiting["changes"] is None
+    assert waiting["remedy"].endswith("; other shortages are not included")
+
+
+# -- admission records -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("requested", "is_resized", "is_over"),
+    [
+        pytest.param("12", True, True, id="beyond-the-limit"),
+        pytest.param("6", True, False, id="within-the-limit"),
+        pytest.param("4", False, False, id="unchanged"),
+    ],
+)
+def test_resize_since_the_admission_is_explained(explain, requested, is_resized, is_over):
+    record = {"uid": "rb-j", "queue": "a", "charge": {"cpu": "4", "pods": "1"}, "clusters": ["m"]}
+    text = explain(
+        cluster("m", units(20)),
+        queue("a", capability={"cpu": "8"}),
+        job("j", {"cpu": requested}, queue="a"),
+        binding("j", clusters=["m"], phase="Running", record=record, uid="rb-j"),
+    ).text
+    resized = "It was admitted with 4 cpu in 1 pod and resized since; the current charge counts."
+    exceeded = "Queue 'a' uses 12 cpu of 8; it admits nothing while usage exceeds the limit."
+    assert (resized in text, exceeded in text) == (is_resized, is_over)
+
+
+def recorded(record, member=None):
+    """Return a pending job with *record*, which requests a whole cluster of 4 CPUs."""
+    pending = job("j", {"cpu": 4}, queue="a"), binding("j", suspended=True, record={"uid": "u", **record}, uid="u")
+    return [member or cluster("m", {"cpu": 4}), queue("a"), *pending]
+
+
+@pytest.mark.parametrize("promised", [None, "2026-01-01T01:30:00Z"])
+def test_reservation_and_promised_start_are_explained(explain, promised):
+    record = {
+        "queue": "a",
+        "reservedSince": "2026-01-01T00:00:00Z",
+        "reservedClusters": {"m": {"cpu": "4", "pods": "1"}},
+        "nominatedRequests": {"cpu": "4", "pods": "1"},
+        **({"promisedStart": promised} if promised else {}),
+    }
+    documents = recorded(record, cluster("m", {"cpu": 4}, used={"cpu": 2}))
+    waiting = explain(*documents, now="2026-01-01T00:05:00Z", output="json").answer["waiting"]
+    assert waiting["reservation"] == {
+        "since": "2026-01-01T00:00:00Z",
+        "clusters": ["m"],
+        "promisedStart": promised,
+    }
+    text = explain(*documents, now="2026-01-01T00:05:00Z").text
+    assert "Capacity is reserved for it on m since 2026-01-01 00:00 UTC." in text
+    said = "When it was reserved, the start was expected by 2026-01-01 01:30 UTC." in text
+    assert said is (promised is not None)
+
+
+def fingerprint(member):
+    return cluster_fingerprint(translate_cluster(decode_cluster(msgspec.json.encode(member))).cluster)
+
+
+FAILED = {
+    "queue": "a",
+    "attempts": 1,
+    "startupFailedAt": "2026-01-01T00:00:00Z",
+    "excludedClusters": {"m": fingerprint(cluster("m", {"cpu": 4}))},
+    "backOffUntil": "2026-01-01T00:15:00Z",
+}
+
+
+def test_startup_failure_backoff_and_exclusion_are_explained(explain):
+    text = explain(*recorded(FAILED), now="2026-01-01T00:01:00Z").text
+    assert "the last attempt to start it failed: it did not start on m in time" in text
+    assert "it is retried automatically after 2026-01-01T00:15:00Z" in text
+    assert "the workload or an equal one did not start on it, and it has not changed since" in text
+
+
+def test_queue_is_explained(run, tmp_path):
+    path = write(tmp_path, cluster("m", CPU), queue("a"), job("big", {"cpu": 9}, queue="a"))
+    answer = run("explain", "queue", "queue/a", "-f", path, "-o", "json").answer
+    assert answer["queue"]["name"] == "a"
+    assert [each["name"] for each in answer["first"]] == ["big"]
+    assert "no limit" in run("explain", "queue", "a", "-f", path).out
+
+
+# -- missing objects ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        pytest.param(
+            ["explain", "job", "trian", "-n", "ml"], "Job ml/trian does not exist; did you mean train?", id="near"
+        ),
+        pytest.param(
+            ["explain", "job", "train"], "Job default/train does not exist; there is one in ml", id="elsewhere"
+        ),
+        pytest.param(
+            ["explain", "job", "ml/xyz"],
+            "Job ml/xyz does not exist; namespace ml has train, tune",
+            id="nothing-near",
+        ),
+        pytest.param(
+            ["explain", "job", "xyz", "-n", "lab"],
+            "Job lab/xyz does not exist; namespace lab has no job at all",
+            id="empty-namespace",
+        ),
+        pytest.param(
+            ["explain", "job", "free", "-n", "ml"],
+            "Job ml/free is not managed: its binding is not suspended, so Karmada places it without admission",
+            id="not-managed",
+        ),
+        pytest.param(
+            ["pending", "--queue", "reserch"], "queue reserch does not exist; there is research", id="queue-of-list"
+        ),
+        pytest.param(["explain", "queue", "reserch"], "queue reserch does not exist; there is research", id="queue"),
+    ],
+)
+def test_missing_object_is_reported_with_similar_names(run, tmp_path, arguments, expected):
+    waiting = [job(name, CPU, queue="research") for name in ("train", "tune", "free")]
+    path = write(tmp_path, queue("research"), *waiting, binding("free", suspended=False))
+    ended = run(*arguments, "-f", path)
+    assert (ended.code, ended.out, ended.err) == (1, "", f"{expected}\n")
+
+
+def test_missing_queue_with_pending_jobs_is_accepted(run, tmp_path):
+    ended = run("pending", "--queue", "gone", "-f", write(tmp_path, job("j", CPU, queue="gone")), "-o", "json")
+    assert [each["reason"] for each in ended.answer["pending"]] == ["QueueNotFound"]
