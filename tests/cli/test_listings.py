@@ -1,26 +1,24 @@
-"""Selection, order and formats of lists, current usage, and commands of other kinds."""
+"""Selection, order and formats of lists, and current usage."""
 
 import csv
 import io
 import json
-import os
-import shutil
-import subprocess
-import sys
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
-from tests.cli.manifests import NOW, cluster, job, queue, running, write
-
-ARGUMENTS = ("--now", NOW)
+from controller.cli.input.offline import read_offline_state
+from controller.cli.render.output import PLAIN, Format, serialize
+from controller.cli.render.plan import plan_table
+from controller.cli.reports.plan import plan_report
+from controller.engine.plan import Evict, Plan
+from controller.engine.reasons import EvictionReason
+from tests.cli.manifests import NOW, binding, cluster, job, queue, running, write
 
 
 @pytest.fixture
 def state(tmp_path):
     """Return the path of a file with a running job, one that the next cycle admits, and one that waits."""
-    waiting = job("big", {"cpu": 9}, queue="a")
-    waiting["metadata"]["labels"] = {"app": "train"}
     return write(
         tmp_path,
         cluster("m", {"cpu": 4}),
@@ -28,69 +26,57 @@ def state(tmp_path):
         queue("b", capability={"cpu": 4}),
         *running("old", {"cpu": 1}, on="m", queue="b"),
         job("next", {"cpu": 2}, queue="a"),
-        waiting,
+        job("big", {"cpu": 9}, queue="a", labels={"app": "train"}),
     )
 
 
-def test_queues_show_current_usage(run, state):
-    answer = run("queues", "-f", state, "-o", "json", *ARGUMENTS).answer
-    found = {each["name"]: (each["allocated"]["cpu"], each["pending"], each["admitted"]) for each in answer["queues"]}
+def test_usage_is_the_current_one_with_the_next_cycle_on_request(run, state):
+    queues = run("queues", "-f", state, "-o", "json", "--now", NOW).answer["queues"]
+    found = {each["name"]: (each["allocated"]["cpu"], each["pending"], each["admitted"]) for each in queues}
     assert found == {"a": ("0", 2, 0), "b": ("1", 0, 1), "root": ("1", 2, 1)}
-    assert {each["nextCycle"] for each in answer["queues"]} == {None}
-
-
-def test_next_cycle_is_added_on_request(run, state):
-    answer = run("queues", "a", "--next-cycle", "-f", state, "-o", "json", *ARGUMENTS).answer
-    [report] = answer["queues"]
-    assert (report["allocated"]["cpu"], report["nextCycle"]["allocated"]["cpu"]) == ("0", "2")
-    assert (report["nextCycle"]["admitted"], report["nextCycle"]["pending"]) == (1, 1)
-
-
-def test_clusters_show_current_usage(run, state):
-    answer = run("clusters", "--next-cycle", "-f", state, "-o", "json", *ARGUMENTS).answer
-    [report] = answer["clusters"]
+    assert {each["nextCycle"] for each in queues} == {None}
+    [report] = run("queues", "a", "--next-cycle", "-f", state, "-o", "json", "--now", NOW).answer["queues"]
+    after = report["nextCycle"]
+    assert (report["allocated"]["cpu"], after["allocated"]["cpu"]) == ("0", "2")
+    assert (after["admitted"], after["pending"]) == (1, 1)
+    [report] = run("clusters", "--next-cycle", "-f", state, "-o", "json", "--now", NOW).answer["clusters"]
     assert (report["usage"]["cpu"], report["free"]["cpu"], report["nextCycle"]["free"]["cpu"]) == ("1", "3", "1")
-
-
-def test_queue_without_capability_has_no_limit(run, state):
-    rows = list(csv.DictReader(io.StringIO(run("queues", "-f", state, "-o", "csv").out)))
-    assert {row["QUEUE"]: row["CPU LIMIT"] for row in rows} == {"root": "4", "a": "none", "b": "4"}
 
 
 def test_csv_has_one_value_in_each_column(run, state):
     rows = list(csv.DictReader(io.StringIO(run("queues", "-f", state, "-o", "csv").out)))
+    assert {row["QUEUE"]: row["CPU LIMIT"] for row in rows} == {"root": "4", "a": "none", "b": "4"}
     root = next(row for row in rows if row["QUEUE"] == "root")
     assert [root[f"CPU {title}"] for title in ("USED", "FAIR SHARE", "LIMIT")] == ["1", "4", "4"]
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
+BIG, OLD = "job.batch.volcano.sh/ml/big", "job.batch.volcano.sh/ml/old"
+ROOT, A, B = (f"queue.scheduling.volcano.sh/{name}" for name in ("root", "a", "b"))
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        pytest.param(["queues", "b"], ["queue.scheduling.volcano.sh/b"], id="name"),
-        pytest.param(["pending", "-l", "app=train"], ["job.batch.volcano.sh/ml/big"], id="labels"),
-        pytest.param(["pending", "-l", "app!=train"], [], id="other-labels"),
-        pytest.param(["pending", "-n", "ml"], ["job.batch.volcano.sh/ml/big"], id="namespace"),
+        pytest.param(["queues", "b"], [B], id="name"),
+        pytest.param(["queues", "queue/b"], [B], id="queue-with-kind"),
+        pytest.param(["queues", "--sort-by", ".allocated.cpu"], [B, ROOT, A], id="sorted"),
+        pytest.param(["pending", "-l", "app=train"], [BIG], id="label"),
+        pytest.param(["pending", "-l", "app!=train"], [], id="other-label"),
+        pytest.param(["pending", "-l", "app in (train, test),app"], [BIG], id="label-in-a-set"),
+        pytest.param(["pending", "-l", "app notin (train)"], [], id="label-not-in-a-set"),
+        pytest.param(["pending", "-l", "!app"], [], id="no-label"),
+        pytest.param(["pending", "-n", "ml"], [BIG], id="namespace"),
         pytest.param(["pending", "-n", "lab"], [], id="other-namespace"),
-        pytest.param(["pending", "-n", "lab", "-A"], ["job.batch.volcano.sh/ml/big"], id="all-namespaces"),
-        pytest.param(["pending", "ml/big"], ["job.batch.volcano.sh/ml/big"], id="workload"),
-        pytest.param(
-            ["pending", "job.batch.volcano.sh/ml/big"], ["job.batch.volcano.sh/ml/big"], id="workload-with-kind"
-        ),
-        pytest.param(["queues", "queue/b"], ["queue.scheduling.volcano.sh/b"], id="queue-with-kind"),
-        pytest.param(
-            ["clusters", "cluster.cluster.karmada.io/m"], ["cluster.cluster.karmada.io/m"], id="cluster-with-kind"
-        ),
-        pytest.param(["top"], ["job.batch.volcano.sh/ml/old"], id="admitted"),
-        pytest.param(
-            ["queues", "--sort-by", ".allocated.cpu"],
-            ["queue.scheduling.volcano.sh/b", "queue.scheduling.volcano.sh/root", "queue.scheduling.volcano.sh/a"],
-            id="sorted",
-        ),
+        pytest.param(["pending", "-n", "lab", "-A"], [BIG], id="all-namespaces"),
+        pytest.param(["pending", "ml/big"], [BIG], id="workload"),
+        pytest.param(["pending", BIG], [BIG], id="workload-with-kind"),
+        pytest.param(["clusters", "cluster.cluster.karmada.io/m"], ["cluster.cluster.karmada.io/m"], id="cluster"),
+        pytest.param(["top"], [OLD], id="admitted"),
     ],
 )
 def test_listing_is_selected_and_sorted(run, state, arguments, expected):
-    ended = run(*arguments, "-f", state, "-o", "name", *ARGUMENTS)
+    ended = run(*arguments, "-f", state, "-o", "name", "--now", NOW)
     assert (ended.code, ended.out.split()) == (0, expected)
 
 
@@ -108,165 +94,34 @@ def test_listing_is_selected_and_sorted(run, state, arguments, expected):
     ],
 )
 def test_wrong_selection_is_reported(run, state, arguments, code, expected):
-    ended = run(*arguments, "-f", state, *ARGUMENTS)
+    ended = run(*arguments, "-f", state)
     assert ended.code == code
     assert expected in ended.err
-
-
-TYPOS = [
-    pytest.param({"spec": {"wieght": 2}}, "spec.wieght: unknown field; did you mean weight?", id="field"),
-    pytest.param({"kind": "Qeue"}, "not of a kind that is read; did you mean kind Queue?", id="kind"),
-    pytest.param(
-        {"apiVersion": "scheduling/v1"},
-        "not of a kind that is read; did you mean apiVersion scheduling.volcano.sh/v1beta1?",
-        id="group",
-    ),
-]
-
-
-@pytest.mark.parametrize(("changes", "expected"), TYPOS)
-def test_typo_is_noted_and_an_error_with_strict(run, tmp_path, changes, expected):
-    path = write(tmp_path, queue("a"), {**queue("b"), **changes})
-    noted, refused = run("queues", "-f", path), run("queues", "-f", path, "--strict")
-    assert noted.code == 0
-    assert expected in noted.err
-    assert (refused.code, refused.out) == (2, "")
-    assert expected in refused.err
-
-
-@pytest.mark.parametrize("name", ["ml/big", "job.batch.volcano.sh/ml/big"])
-def test_job_is_explained_by_namespace_and_name(run, state, name):
-    assert run("explain", "job", name, "-f", state).code == 0
 
 
 def test_labels_that_select_nothing_print_no_legend(run, state):
     assert run("queues", "-l", "app=none", "-f", state).out == "No queue is selected.\n"
 
 
-def test_queue_is_explained(run, state):
-    assert run("explain", "queue", "queue/a", "-f", state).code == 0
-    answer = run("explain", "queue", "a", "-f", state, "-o", "json").answer
-    assert answer["queue"]["name"] == "a"
-    assert [each["name"] for each in answer["first"]] == ["big"]
-    assert "no limit" in run("explain", "queue", "a", "-f", state).out
-
-
-def test_history_of_another_file_is_bad_input(run, tmp_path):
-    path = tmp_path / "decisions.jsonl"
-    path.write_text("{}\n")
-    ended = run("history", "ml/train", "-f", str(path))
-    assert (ended.code, ended.out) == (2, "")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_completion_script_names_the_program(run, shell):
-    ended = run("completion", shell)
-    assert ended.code == 0
-    assert "volcano-global" in ended.out
-
-
-_ASK = """
-source <(volcano-global completion bash)
-COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
-_volcano_global_completion volcano-global
-echo "${COMPREPLY[@]}"
-"""
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        pytest.param(["pen"], "pending", id="command"),
-        pytest.param(["explain", ""], "job hyperjob queue", id="subcommand"),
-        pytest.param(["queues", "--so"], "--sort-by", id="option"),
-        pytest.param(["queues", "-o", ""], "table wide name csv json yaml", id="value"),
-    ],
-)
-def test_bash_completes_words(words, expected):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    command = ["bash", "--norc", "-c", _ASK, "bash", "volcano-global", *words]
-    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    assert ended.stdout.strip() == expected, ended.stderr
-
-
-@pytest.mark.skipif(not shutil.which("fish"), reason="fish is not installed")
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [pytest.param("pen", "pending", id="command"), pytest.param("queues -o js", "json", id="value")],
-)
-def test_fish_completes_words(words, expected, tmp_path):
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    ask = f'volcano-global completion fish | source; complete -C "volcano-global {words}"'
-    ended = subprocess.run(["fish", "-c", ask], capture_output=True, text=True, check=True, env=environment)
-    assert [line.split("\t")[0] for line in ended.stdout.splitlines()] == [expected]
-
-
-_TYPE_TAB = """
-zmodload zsh/zpty
-zpty shell zsh -f -i
-zpty -w shell 'PS1=; fpath=($HOME $fpath); autoload -Uz compinit; compinit -u -d $HOME/dump; print loaded'
-zpty -r shell line '*loaded*loaded*'
-zpty -w -n shell $'volcano-global pen\t'
-zpty -r -m shell line '*pending*' && print completed
-zpty -d shell
-"""
-
-
-@pytest.mark.skipif(not shutil.which("zsh"), reason="zsh is not installed")
-def test_zsh_completes_at_the_first_tab(run, tmp_path):
-    (tmp_path / "_volcano-global").write_text(run("completion", "zsh").out)
-    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}", "HOME": str(tmp_path)}
-    ended = subprocess.run(
-        ["zsh", "-f", "-c", _TYPE_TAB], capture_output=True, text=True, check=True, env=environment, timeout=60
-    )
-    assert ended.stdout == "completed\n"
-
-
 def test_queues_show_devices_of_clusters_that_are_not_used(run, tmp_path):
     fleet = cluster("m", {"cpu": 4, "nvidia.com/gpu": 2, "ephemeral-storage": "9Gi"}, ready=False)
-    queues = run("queues", "-f", write(tmp_path, fleet, queue("a"), job("j", {"cpu": 1}, queue="a")), *ARGUMENTS).out
-    assert queues.splitlines()[0].split() == ["QUEUE", "STATE", "PENDING", "ADMITTED", "CPU", "MEMORY", "GiB", "GPU"]
+    out = run("queues", "-f", write(tmp_path, fleet, queue("a"), job("j", {"cpu": 1}, queue="a"))).out
+    assert out.splitlines()[0].split() == ["QUEUE", "STATE", "PENDING", "ADMITTED", "CPU", "MEMORY", "GiB", "GPU"]
 
 
-def test_version_and_short_help(run):
-    assert run("--version").out.startswith("volcano-global ")
-    assert run("queues", "-h").out == run("queues", "--help").out
-
-
-def test_every_report_carries_its_api_version(run, state):
-    for command in (["plan"], ["queues"], ["pending"], ["clusters"], ["top"], ["explain", "job", "ml/old"]):
-        answer = json.loads(run(*command, "-f", state, "-o", "json").out)
-        assert answer["apiVersion"] == "cli.volcano-global.io/v1alpha1"
-        assert answer["configuration"]["source"] == "Defaults"
-
-
-def test_priority_raised_by_waiting_is_shown(run, tmp_path):
-    low, high = job("low", {"cpu": 4}, queue="a"), job("high", {"cpu": 4}, queue="a")
-    low["metadata"]["creationTimestamp"] = "2026-01-01T00:00:00Z"
-    high["metadata"]["creationTimestamp"] = "2026-01-01T00:30:00Z"
-    high["spec"]["priorityClassName"] = "high"
-    path = write(
-        tmp_path,
-        cluster("m", {"cpu": 4}),
-        queue("a"),
-        {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "high"}, "value": 15},
-        *running("old", {"cpu": 4}, on="m", queue="a"),
-        {
-            "apiVersion": "config.volcano-global.io/v1alpha1",
-            "kind": "VolcanoGlobalConfiguration",
-            "ageing": {"after": "10m", "step": 10, "max": 100},
-        },
-        low,
-        high,
-    )
-    arguments = ("-f", path, "--now", "2026-01-01T00:40:00Z")
-    listed = run("pending", *arguments, "-o", "json").answer["pending"]
-    assert [(each["name"], each["priority"], each["raisedPriority"]) for each in listed] == [
-        ("low", 0, 40),
-        ("high", 15, 25),
+@pytest.mark.parametrize("reason", EvictionReason)
+def test_eviction_and_its_end_have_reasons_and_messages(tmp_path, reason):
+    documents = [
+        *(cluster("m", {"cpu": 4}), queue("a")),
+        *running("victim", {"cpu": 1}, on="m", queue="a"),
+        *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", suspended=True, clusters=["m"])),
     ]
-    rows = list(csv.DictReader(io.StringIO(run("pending", *arguments, "-o", "csv").out)))
-    assert [row["PRIORITY"] for row in rows] == ["40 (0)", "25 (15)"]
-    explained = run("explain", "job", "high", "-n", "ml", *arguments).out
-    assert "Priority 15 of PriorityClass 'high', raised to 25 by waiting" in explained
-    assert "Job ml/low with priority 0, raised to 40 by waiting" in explained
+    snapshot = read_offline_state([write(tmp_path, *documents)], 10**12).snapshot(10**12)
+    victim = next(each for each in snapshot.state.workloads.values() if each.name == "victim")
+    report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
+    evicted, leaving = json.loads(serialize(report, Format.JSON) or "")["decisions"]
+    assert evicted["message"]
+    assert (evicted["name"], evicted["action"], evicted["reason"]) == ("victim", "Evict", reason)
+    assert plan_table(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
+    assert (leaving["reason"], leaving["clusters"]) == ("PreemptionInProgress", [])
+    assert leaving["message"] == "it was evicted and is still terminating on its clusters"
