@@ -8,80 +8,63 @@ from tests.controllers.hyperjob.objects import document, replicated, task
 CPU = {"cpu": 1}
 
 
-def claim(name, data, workload="train", kind="Job", **attributes):
-    reference = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": kind, "name": workload}
-    spec = {"system": "lake", "dataSourceType": "dir", "dataSourceName": data, "workload": reference}
+def dependency(kind, name, /, **spec):
+    metadata = {"name": name, "namespace": "ml"} if kind == "DataSourceClaim" else {"name": name}
     return {
         "apiVersion": "datadependency.volcano.sh/v1alpha1",
-        "kind": "DataSourceClaim",
-        "metadata": {"name": name, "namespace": "ml"},
-        "spec": spec | ({"attributes": attributes} if attributes else {}),
+        "kind": kind,
+        "metadata": metadata,
+        "spec": {"system": "lake", **spec},
     }
+
+
+def claim(name, data, workload="train", kind="Job", **attributes):
+    group = "training" if kind == "HyperJob" else "batch"
+    reference = {"apiVersion": f"{group}.volcano.sh/v1alpha1", "kind": kind, "name": workload}
+    more = {"attributes": attributes} if attributes else {}
+    return dependency("DataSourceClaim", name, dataSourceType="dir", dataSourceName=data, workload=reference, **more)
 
 
 def source(data, *clusters):
-    spec = {"system": "lake", "type": "dir", "name": data, "locality": {"clusterNames": list(clusters)}}
-    return {
-        "apiVersion": "datadependency.volcano.sh/v1alpha1",
-        "kind": "DataSource",
-        "metadata": {"name": data},
-        "spec": spec,
-    }
+    return dependency("DataSource", data, type="dir", name=data, locality={"clusterNames": list(clusters)})
 
 
-@pytest.fixture
-def decide(run, tmp_path):
-    """Return a function that plans one job on three clusters, and returns its decision."""
-
-    def plan(*objects):
-        clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2", "m3")]
-        path = write(tmp_path, *clusters, queue("q"), job("train", CPU, queue="q"), *objects)
-        (decision,) = run("plan", "-f", path, "-o", "json").answer["decisions"]
-        return decision["reason"] or [each["name"] for each in decision["clusters"]]
-
-    return plan
+PREFERRED = {"volcano-global.io/placement": "Preferred"}
+UNKNOWN = {"volcano-global.io/placement": "soft"}
 
 
-def test_job_runs_where_all_its_data_are(decide):
-    objects = [claim("a", "a"), source("a", "m2", "m3"), claim("b", "b"), source("b", "m1", "m3")]
-    assert decide(*objects) == ["m3"]
+@pytest.mark.parametrize(
+    ("objects", "expected"),
+    [
+        pytest.param([claim("a", "a"), source("a", "m2"), claim("b", "b")], "DataNotReady", id="unbound-claim"),
+        pytest.param([claim("a", "a", **PREFERRED), source("a", "m3")], ["m3"], id="preferred"),
+        pytest.param(
+            [claim("a", "a", **PREFERRED), source("a", "gone"), claim("b", "b"), source("b", "m2")],
+            ["m2"],
+            id="preferred-and-required",
+        ),
+        pytest.param([claim("a", "a", workload="other")], ["m1"], id="claim-for-another-job"),
+        pytest.param([claim("a", "a", **UNKNOWN), source("a", "m2")], "DataNotReady", id="unknown-placement"),
+    ],
+)
+def test_job_runs_where_its_data_are(plan, objects, expected):
+    clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2", "m3")]
+    ended = plan(*clusters, queue("q"), job("train", CPU, queue="q"), *objects)
+    assert (ended.clusters() or ended.reasons()) == {"train": expected}
 
 
-def test_job_waits_for_an_unbound_claim(decide):
-    assert decide(claim("a", "a"), source("a", "m2"), claim("b", "b")) == "DataNotReady"
-
-
-def test_data_in_no_common_cluster_match_no_cluster(decide):
-    objects = [claim("a", "a"), source("a", "m2"), claim("b", "b"), source("b", "m1")]
-    assert decide(*objects) == "NoMatchingCluster"
-
-
-def test_preferred_data_do_not_exclude_clusters(decide):
-    preferred = {"volcano-global.io/placement": "Preferred"}
-    assert decide(claim("a", "a", **preferred), source("a", "m3")) == ["m3"]
-    objects = [claim("a", "a", **preferred), source("a", "gone"), claim("b", "b"), source("b", "m2")]
-    assert decide(*objects) == ["m2"]
-
-
-def test_claim_for_another_job_does_not_count(decide):
-    assert decide(claim("a", "a", workload="other")) == ["m1"]
-
-
-def test_unknown_placement_makes_the_job_wait(decide):
-    assert decide(claim("a", "a", **{"volcano-global.io/placement": "soft"}), source("a", "m2")) == "DataNotReady"
-
-
-def test_explain_names_the_data_and_the_clusters_without_them(run, tmp_path):
+def test_explain_names_the_data_and_the_clusters_without_them(explain):
     objects = [claim("a", "images"), source("images", "m2"), claim("b", "text"), source("text", "m1")]
     clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2")]
-    path = write(tmp_path, *clusters, queue("q"), job("train", CPU, queue="q"), *objects)
-    answer = run("explain", "job", "ml/train", "-f", path, "-o", "json").answer
+    documents = *clusters, queue("q"), job("train", CPU, queue="q"), *objects
+    answer = explain(*documents, name="ml/train", output="json").answer
+    assert answer["waiting"]["reason"] == "NoMatchingCluster"
     assert [(each["claim"], each["data"], each["clusters"]) for each in answer["data"]] == [
         ("a", "lake dir images", ["m2"]),
         ("b", "lake dir text", ["m1"]),
     ]
     assert {each["exclusion"] for each in answer["waiting"]["clusters"]} == {"DataMissing"}
-    assert "lake dir images, held by m2 (claim a)" in run("explain", "job", "ml/train", "-f", path).out
+    assert "lake dir images, held by m2 (claim a)" in explain(*documents, name="ml/train").out
 
 
 def test_data_lists_sources_and_claims_that_wait(run, tmp_path):
@@ -92,13 +75,9 @@ def test_data_lists_sources_and_claims_that_wait(run, tmp_path):
     assert "images" in run("data", "-f", path).out
 
 
-def test_automatic_split_of_a_hyperjob_follows_its_data(run, tmp_path):
-    hyperjob = document(
-        replicated("trainer", task(replicas=2, gpu=0), splitPolicy={"mode": "auto"}, spec={"queue": "q"}), name="llm"
-    )
-    claimed = claim("a", "images", workload="llm", kind="HyperJob")
-    claimed["spec"]["workload"]["apiVersion"] = "training.volcano.sh/v1alpha1"
+def test_automatic_split_of_a_hyperjob_follows_its_data(plan):
+    split = replicated("trainer", task(replicas=2, gpu=0), splitPolicy={"mode": "auto"}, spec={"queue": "q"})
     clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2")]
-    path = write(tmp_path, *clusters, queue("q"), hyperjob, claimed, source("images", "m2"))
-    (decision,) = run("plan", "-f", path, "-o", "json").answer["decisions"]
-    assert [each["name"] for each in decision["clusters"]] == ["m2"]
+    claimed = claim("a", "images", workload="llm", kind="HyperJob")
+    ended = plan(*clusters, queue("q"), document(split, name="llm"), claimed, source("images", "m2"))
+    assert list(ended.clusters().values()) == [["m2"]]

@@ -1,3 +1,5 @@
+"""`explain hyperjob` on files."""
+
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
@@ -7,19 +9,21 @@ from tests.controllers.hyperjob.objects import document, replicated, task
 
 GPUS = {**units(100), "nvidia.com/gpu": "8"}
 TASK = replicated("t", task(replicas=12), splitPolicy={"mode": "auto"})
+CLUSTERS = cluster("m1", GPUS), cluster("m2", GPUS)
 
 
 @pytest.fixture
 def explained(run, tmp_path):
     def explained(*documents, output="json"):
-        return run("explain", "hyperjob", "llm", "-n", "ml", "-f", write(tmp_path, *documents), "-o", output)
+        path = write(tmp_path, queue("ml"), *documents)
+        return run("explain", "hyperjob", "llm", "-n", "ml", "-f", path, "-o", output)
 
     return explained
 
 
 def test_undecided_hyperjob_shows_expected_split(explained):
-    answer = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), document(TASK)).answer
-    assert answer["decided"] is False
+    answer = explained(*CLUSTERS, document(TASK)).answer
+    assert (answer["decided"], answer["reason"]) == (False, "")
     assert [(part["name"], part["cluster"], part["pods"]) for part in answer["parts"]] == [
         ("llm-t-0", "m1", 8),
         ("llm-t-1", "m2", 4),
@@ -28,16 +32,12 @@ def test_undecided_hyperjob_shows_expected_split(explained):
 
 
 def test_pending_hyperjob_shows_reason(explained):
-    ended = explained(
-        cluster("m1", GPUS, used={"nvidia.com/gpu": "4"}), cluster("m2", GPUS), queue("ml"), document(TASK, name="llm")
-    )
-    assert ended.answer["reason"] == ""
-    full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), queue("ml"), document(TASK))
-    assert (full.answer["reason"], full.answer["message"]) == (
+    full = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), document(TASK)).answer
+    assert (full["reason"], full["message"]) == (
         "HyperJobDoesNotFit",
         "part Job ml/llm-t-0 (InsufficientCapacity) of its HyperJob does not fit: it requests 8 cpu, 0 are left",
     )
-    assert {part["reason"] for part in full.answer["parts"]} == {"HyperJobDoesNotFit"}
+    assert {part["reason"] for part in full["parts"]} == {"HyperJobDoesNotFit"}
 
 
 def test_decided_hyperjob_shows_recorded_split(explained):
@@ -45,11 +45,11 @@ def test_decided_hyperjob_shows_recorded_split(explained):
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
     split = {"specification": spec_fingerprint(read_hyperjob(found)), "parts": [part]}
     found["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
-    ended = explained(cluster("m1", GPUS), cluster("m2", GPUS), queue("ml"), found, output="table")
+    ended = explained(cluster("m1", GPUS), found, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out
     assert "llm-t-0" in ended.out
 
 
 def test_missing_hyperjob_is_reported(explained):
-    ended = explained(queue("ml"))
+    ended = explained()
     assert (ended.code, ended.err) == (1, "HyperJob ml/llm is not in the files\n")

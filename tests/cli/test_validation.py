@@ -2,7 +2,6 @@
 
 import copy
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -17,16 +16,13 @@ OBJECTS = [
     for manifest in read([str(DATA), str(EXAMPLES)])
     if (manifest.group, manifest.kind) in KINDS
 ]
-VALUES = st.one_of(
-    st.none(),
-    st.booleans(),
-    st.integers(-5, 2**33),
-    st.floats(allow_nan=False, allow_infinity=False),
-    st.sampled_from(["", "x", "4", "-4", "1Gi", "500m", "1e-9", "Equal", "2026-01-01T00:00:00Z"]),
-    st.just({}),
-    st.just([]),
-    st.just([{}]),
-    st.just({"x": {"y": 1}}),
+VALUES = (
+    st.none()
+    | st.booleans()
+    | st.integers(-5, 2**33)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.sampled_from(["", "x", "4", "-4", "1Gi", "500m", "1e-9", "Equal", "2026-01-01T00:00:00Z"])
+    | st.sampled_from([{}, [], [{}], {"x": {"y": 1}}]).map(copy.deepcopy)
 )
 
 
@@ -38,18 +34,16 @@ def places(value, path=()):
         yield from places(member, (*path, key))
 
 
-def messages_in_full(struct, body):
-    return list(validation._validate(struct, body, "")), list(validation._misspelled(struct, body, ""))
-
-
 def assert_agreement(struct, body):
     found = validation.check_fields(struct, body)
-    assert (list(found.violations), list(found.misspelled)) == messages_in_full(struct, body)
+    assert list(found.violations) == list(validation._validate(struct, body, ""))
+    assert list(found.misspelled) == list(validation._misspelled(struct, body, ""))
 
 
-@pytest.mark.parametrize(("struct", "body"), OBJECTS)
-def test_real_objects_get_the_same_messages(struct, body):
-    assert_agreement(struct, body)
+def test_real_objects_get_the_same_messages():
+    assert OBJECTS
+    for struct, body in OBJECTS:
+        assert_agreement(struct, body)
 
 
 @given(st.data())
