@@ -1,4 +1,4 @@
-"""Output and exit codes of the `replay` command."""
+"""Output and exit codes of `replay`, and of `history` on files."""
 
 import io
 import json
@@ -26,54 +26,37 @@ def decision_log(tmp_path, lines):
     return path
 
 
-def first(lines: list[bytes], **members: object) -> int:
-    return next(index for index, line in enumerate(lines) if members.items() <= json.loads(line).items())
-
-
 def alter(lines: list[bytes], index: int, **members: object) -> bytes:
     altered = json.dumps(json.loads(lines[index]) | members).encode() + b"\n"
     return b"".join([*lines[:index], altered, *lines[index + 1 :]])
 
 
-def test_unchanged_log_replays_as_same(run, decision_log):
+def test_unchanged_log_replays_as_same(run, decision_log, lines):
     ended = run("replay", str(decision_log))
-    head, row = ended.out.splitlines()
-    assert ended.code == 0
-    assert head.split()[:1] == ["FILE"]
-    assert row.split()[0] == str(decision_log)
-    assert row.split()[-1] == "same"
-
-
-def test_standard_input_is_named_in_words(run, lines, monkeypatch):
-    for command in (["replay", "-"], ["history", "ml/any"]):
-        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"".join([*lines, b"no decision log\n"]))))
-        assert run(*command).err.startswith("standard input: line ")
-
-
-def test_json_counts_plans_and_decisions(run, decision_log, lines):
+    head, row = map(str.split, ended.out.splitlines())
+    assert (ended.code, head[0], row[0], row[-1]) == (0, "FILE", str(decision_log), "same")
     answer = run("replay", str(decision_log), "-o", "json").answer
-    found = [json.loads(line) for line in lines]
+    found = [json.loads(line)["type"] for line in lines]
     (file,) = answer["files"]
-    assert answer["same"] is True
-    assert answer["history"] is None
-    assert file["plans"] == sum(each["type"] == "plan" for each in found) == 30
-    assert file["decisions"] == sum(each["type"] == "decision" for each in found) > 30
+    assert (answer["same"], answer["history"]) == (True, None)
+    assert file["plans"] == found.count("plan") == 30
+    assert file["decisions"] == found.count("decision") > 30
     assert (file["different"], file["alteredBefore"], file["differences"], file["warnings"]) == (0, None, [], [])
     assert yaml.safe_load(run("replay", str(decision_log), "-o", "yaml").out) == answer
 
 
 def test_altered_decision_is_shown_with_both_values(run, decision_log, lines):
-    index = first(lines, type="decision", action="Admit")
-    recorded = json.loads(lines[index])
+    recorded = list(map(json.loads, lines))
+    index, entry = next((index, each) for index, each in enumerate(recorded) if each.get("action") == "Admit")
     decision_log.write_bytes(alter(lines, index, queue="another"))
     ended = run("replay", str(decision_log))
     assert ended.code == 1
     assert "DIFFERENT" in ended.out
-    assert f"line {index + 1}: Job {recorded['namespace']}/{recorded['name']}, plan " in ended.out
-    assert f'queue: recorded "another", replayed "{recorded["queue"]}"' in ended.out
-    report = json.loads(run("replay", str(decision_log), "-o", "json").out)
-    difference = report["files"][0]["differences"][0]
-    assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", recorded["queue"])
+    assert f"line {index + 1}: Job {entry['namespace']}/{entry['name']}, plan " in ended.out
+    assert f'queue: recorded "another", replayed "{entry["queue"]}"' in ended.out
+    [file] = json.loads(run("replay", str(decision_log), "-o", "json").out)["files"]
+    difference = file["differences"][0]
+    assert (difference["recorded"]["queue"], difference["replayed"]["queue"]) == ("another", entry["queue"])
 
 
 def test_altered_input_is_reported(run, decision_log, lines):
@@ -91,6 +74,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
     assert "truncated" in ended.out
 
 
+@pytest.mark.parametrize("command", [["replay"], ["history", "ml/train", "-f"]], ids=["replay", "history"])
 @pytest.mark.parametrize(
     ("text", "says"),
     [
@@ -98,28 +82,27 @@ def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
         pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-decision-log"),
         pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
         pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
+        pytest.param(None, "", id="missing"),
     ],
 )
-def test_invalid_log_is_rejected_with_its_line(run, tmp_path, text, says):
+def test_invalid_log_is_rejected_with_its_line(run, tmp_path, command, text, says):
     path = tmp_path / "some"
-    path.write_bytes(text)
-    ended = run("replay", str(path))
+    if text is not None:
+        path.write_bytes(text)
+    ended = run(*command, str(path))
     assert (ended.code, ended.out) == (2, "")
     assert ended.err.startswith(f"{path}: {says}")
 
 
-def test_invalid_line_is_rejected_with_its_number(run, decision_log, lines):
-    index = len(lines) // 2
-    decision_log.write_bytes(b"".join([*lines[:index], b"nonsense\n", *lines[index:]]))
+def test_invalid_line_is_rejected_with_its_number(run, decision_log, lines, monkeypatch):
+    altered = b"".join([*lines[:10], b"nonsense\n", *lines[10:]])
+    decision_log.write_bytes(altered)
     ended = run("replay", str(decision_log))
     assert ended.code == 2
-    assert f"line {index + 1}: " in ended.err
-
-
-def test_missing_log_exits_with_bad_input(run, tmp_path):
-    ended = run("replay", str(tmp_path / "none"))
-    assert ended.code == 2
-    assert "none" in ended.err
+    assert "line 11: " in ended.err
+    for command in (["replay", "-"], ["history", "ml/any"]):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(altered)))
+        assert run(*command).err.startswith("standard input: line 11: ")
 
 
 def test_workload_history_spans_all_files(run, tmp_path):
@@ -131,10 +114,9 @@ def test_workload_history_spans_all_files(run, tmp_path):
         if number == 20:
             life.start_file()
     paths = [tmp_path / f"d.{number}" for number in range(len(life.files))]
-    entries = []
     for path, items in zip(paths, life.files, strict=True):
         path.write_bytes(b"".join(encode(items)))
-        entries += [json.loads(line) for line in path.read_text().splitlines()]
+    entries = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     workloads = [(each["namespace"], each["name"]) for each in entries if each["type"] == "decision"]
     namespace, name = max(workloads, key=workloads.count)
     ended = run("replay", *map(str, reversed(paths)), "--workload", f"{namespace}/{name}", "-o", "json")

@@ -1,6 +1,5 @@
 """The `simulate` command: reports, traces from manifests, and invalid options."""
 
-import json
 import os
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -28,21 +27,18 @@ def timed(name, *, at="0s", runs="10s", cpus=1, **more):
 
 @pytest.fixture
 def simulate(run, tmp_path):
-    def simulate(*documents, options=()):
+    """Return a function that simulates documents with JSON output, unless *options* are given."""
+
+    def simulate(*documents, options=("-o", "json")):
         return run("simulate", "-f", write(tmp_path, *documents), "--now", NOW, *options)
 
     return simulate
 
 
-@pytest.fixture
-def events(simulate):
-    """Return a function that simulates documents and returns time, action and name of events except waits."""
-
-    def events(*documents, options=()):
-        answer = simulate(*documents, options=("-o", "json", *options)).answer
-        return [(each["time"], each["action"], each["name"]) for each in answer["events"] if each["action"] != "Wait"]
-
-    return events
+def events(ended):
+    """Return time, action and name of the events except waits."""
+    found = ended.answer["events"]
+    return [(each["time"], each["action"], each["name"]) for each in found if each["action"] != "Wait"]
 
 
 @pytest.fixture
@@ -72,15 +68,8 @@ def test_gang_simulation_matches_golden_file(run, load_file, file):
     assert ended.out == (GOLDEN / file).read_text()
 
 
-def test_gang_simulation_compares_finished_jobs(run, load_file):
-    ended = run("simulate", "-f", load_file("gang"), "--compare", "per-pod")
-    assert "Whole jobs: 5 of 5 finished." in ended.out
-    assert "0 of 5 finished. Deadlock:" in ended.out.replace("\n", " ")
-
-
-def test_annotations_set_submission_and_run_time(events):
-    found = events(*WORLD, timed("j1", cpus=8), timed("j2", at="1m5ms", runs="1h", cpus=8))
-    assert found == [
+def test_annotations_set_submission_and_run_time(simulate):
+    assert events(simulate(*WORLD, timed("j1", cpus=8), timed("j2", at="1m5ms", runs="1h", cpus=8))) == [
         (0, "Submit", "j1"),
         (0, "Admit", "j1"),
         (10, "Finish", "j1"),
@@ -92,47 +81,34 @@ def test_annotations_set_submission_and_run_time(events):
 
 def test_job_without_run_time_takes_the_default_with_a_note(simulate):
     documents = *WORLD, job("j", units(1), queue="a")
-    ended = simulate(*documents, options=("-o", "json"))
-    assert json.loads(ended.out)["summary"]["makespan"] == 600
+    ended = simulate(*documents)
+    assert ended.answer["summary"]["makespan"] == 600
     assert ended.err == f"note: 1 jobs without the annotation {RUNTIME} are assumed to run 600s (--runtime)\n"
     assert simulate(*documents, options=("-o", "json", "--runtime", "90s")).answer["summary"]["makespan"] == 90
 
 
-def test_running_job_continues_for_its_remaining_run_time(events):
+def test_running_job_continues_for_its_remaining_run_time(simulate):
     record = {"uid": "u", "queue": "a", "charge": units(8), "clusters": ["m"], "admittedAt": "2026-03-01T09:59:30Z"}
     old = job("old", units(8), queue="a", annotations={RUNTIME: "1m"})
     bound = binding("old", clusters=["m"], phase="Running", record=record, uid="u")
-    found = events(cluster("m", units(8), used=units(8)), queue("a"), old, bound, timed("new", cpus=8))
+    found = events(simulate(cluster("m", units(8), used=units(8)), queue("a"), old, bound, timed("new", cpus=8)))
     assert found == [(0, "Submit", "new"), (30, "Finish", "old"), (30, "Admit", "new"), (40, "Finish", "new")]
 
 
-def test_configuration_in_files_limits_writes(events):
+def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
     slow = configuration(patches={"perSecond": 1})
-    assert (1, "Admit", "j1") in events(*WORLD, slow, timed("j1"))
-    assert (0, "Admit", "j1") in events(*WORLD, slow, timed("j1"), options=("--writes", "0"))
-
-
-def test_configuration_sets_grace_periods_of_victims(tmp_path):
-    documents = *WORLD, configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
-    grace = read_trace(read([write(tmp_path, *documents)]), now=0, runtime=0).trace.grace
-    assert grace == {"Reclaimed": 5000, "Preempted": 7000}
-
-
-def test_policies_apply_in_simulations(simulate):
-    there = policy(
-        "p",
-        {
-            "clusterAffinity": {"clusterNames": ["n"]},
-            "spreadConstraints": [{"spreadByField": "cluster", "maxGroups": 1, "minGroups": 1}],
-        },
-    )
-    answer = simulate(*WORLD, cluster("n", units(2)), there, timed("j"), options=("-o", "json")).answer
-    [admit] = [each for each in answer["events"] if each["action"] == "Admit"]
-    assert admit["clusters"] == [{"name": "n"}]
+    assert (1, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1")))
+    assert (0, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1"), options=("-o", "json", "--writes", "0")))
+    grace = configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
+    found = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.grace
+    assert found == {"Reclaimed": 5000, "Preempted": 7000}
+    placement = {"clusterAffinity": {"clusterNames": ["n"]}}
+    answer = simulate(*WORLD, cluster("n", units(2)), policy("p", placement), timed("j")).answer
+    assert [each["clusters"] for each in answer["events"] if each["action"] == "Admit"] == [[{"name": "n"}]]
 
 
 def test_pending_job_is_an_event_with_its_reason(simulate):
-    answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8), options=("-o", "json")).answer
+    answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8)).answer
     [wait] = [each for each in answer["events"] if each["action"] == "Wait"]
     assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "InsufficientCapacity")
     assert wait["message"] == "it requests 8 cpu, all usable clusters together have 0 left"
@@ -141,6 +117,14 @@ def test_pending_job_is_an_event_with_its_reason(simulate):
 def test_until_stops_the_simulation(simulate):
     summary = simulate(*WORLD, timed("j1", runs="1h"), options=("-o", "json", "--until", "15m")).answer["summary"]
     assert (summary["end"], summary["jobs"]["running"], summary["makespan"]) == (900, 1, None)
+
+
+def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
+    ended = simulate(*WORLD, timed("giant", cpus=9), options=("-v",))
+    assert "NEVER ADMITTED" in ended.out
+    assert "ml/giant" in ended.out
+    assert "ExceedsTotalCapacity" in ended.out
+    assert "s of CPU in 1 cycles" in ended.err
 
 
 def test_yaml_and_json_reports_are_equal(run, load_file):
@@ -161,41 +145,7 @@ def test_manifests_of_a_load_give_the_same_simulation(load_file, shape, output):
 def test_table_of_many_queues_fits_eighty_columns(run, load_file):
     ended = run("simulate", "-f", load_file("philly", jobs=60, queues=50, clusters=1))
     assert ended.code == 0
-    assert max(len(line) for line in ended.out.splitlines()) <= 80
-
-
-def test_never_admitted_jobs_are_listed(simulate):
-    ended = simulate(*WORLD, timed("giant", cpus=9))
-    assert "NEVER ADMITTED" in ended.out
-    assert "ml/giant" in ended.out
-    assert "ExceedsTotalCapacity" in ended.out
-
-
-def test_verbose_prints_cpu_time(run, load_file):
-    assert "s of CPU in 11 cycles" in run("simulate", "-f", load_file("gang"), "-v").err
-
-
-@pytest.mark.parametrize(
-    ("arguments", "why"),
-    [
-        pytest.param((), "name files with -f", id="nothing"),
-        pytest.param(("-f", "x", "--until", "soon"), "'soon' is not a duration", id="span"),
-        pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
-        pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
-    ],
-)
-def test_invalid_options_are_rejected(run, arguments, why):
-    ended = run("simulate", *arguments)
-    assert ended.code == 2
-    assert why in " ".join(ended.err.split())
-
-
-def test_invalid_time_error_names_file_document_and_field(simulate):
-    ended = simulate(*WORLD, timed("j", runs="soon"))
-    assert ended.code == 2
-    assert (
-        "document 3 (Job ml/j): metadata.annotations[volcano-global.io/runtime]: 'soon' is not a duration" in ended.err
-    )
+    assert max(map(len, ended.out.splitlines())) <= 80
 
 
 def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
@@ -208,6 +158,23 @@ def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
     assert ET.parse(plot).getroot().tag.endswith("svg")
 
 
-def test_plot_needs_the_comparison(run, load_file, tmp_path):
-    ended = run("simulate", "-f", load_file("gang"), "--plot", str(tmp_path / "plot.svg"))
-    assert (ended.code, "--plot draws --compare backfill" in ended.err) == (2, True)
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        pytest.param((), "name files with -f", id="nothing"),
+        pytest.param(("-f", "x", "--until", "soon"), "'soon' is not a duration", id="span"),
+        pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
+        pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
+        pytest.param(("-f", "x", "--plot", "p.svg"), "--plot draws --compare backfill", id="plot-without-comparison"),
+    ],
+)
+def test_invalid_options_are_rejected(run, arguments, why):
+    ended = run("simulate", *arguments)
+    assert ended.code == 2
+    assert why in " ".join(ended.err.split())
+
+
+def test_invalid_time_error_names_file_document_and_field(simulate):
+    ended = simulate(*WORLD, timed("j", runs="soon"))
+    assert ended.code == 2
+    assert f"document 3 (Job ml/j): metadata.annotations[{RUNTIME}]: 'soon' is not a duration" in ended.err
