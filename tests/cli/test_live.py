@@ -15,7 +15,17 @@ from controller.api.configuration import (
 from controller.cli.input.live import live_snapshot, read_store
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource
 from controller.kube.client import Api
-from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, running, units, write
+from tests.cli.manifests import (
+    NOW,
+    binding,
+    cluster,
+    configuration,
+    job,
+    priority_class,
+    queue,
+    units,
+    write,
+)
 
 KINDS = {
     "Queue": keys.QUEUES,
@@ -25,7 +35,11 @@ KINDS = {
     "ResourceBinding": keys.RESOURCE_BINDINGS,
 }
 NAMESPACE = "default"
-DEFAULTS = ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS)
+CONTROLLER = "volcano-global-controller"
+
+
+def pending(name, requests, **more):
+    return job(name, requests, namespace=NAMESPACE, **more), binding(name, suspended=True, namespace=NAMESPACE)
 
 
 def state():
@@ -36,20 +50,12 @@ def state():
         queue("a", weight=1, capability=units(6)),
         queue("b", weight=3),
         priority_class("cli-high", 100),
-        *running("old", units(2), on="east", queue="a"),
-        *(each for name in ("one", "two") for each in suspended(name, units(3), queue="a")),
-        *suspended("big", units(20), queue="b", priority="cli-high"),
+        job("old", units(2), queue="a", namespace=NAMESPACE),
+        binding("old", clusters=["east"], phase="Running", namespace=NAMESPACE),
     ]
-    for document in documents:
-        if "namespace" in document["metadata"]:
-            document["metadata"]["namespace"] = NAMESPACE
-        if document["kind"] == "ResourceBinding":
-            document["spec"]["resource"]["namespace"] = NAMESPACE
-    return documents
-
-
-def suspended(name, requests, **more):
-    return job(name, requests, **more), binding(name, suspended=True)
+    waiting = [pending("one", units(3), queue="a"), pending("two", units(3), queue="a")]
+    waiting.append(pending("big", units(20), queue="b", priority="cli-high"))
+    return [*documents, *(each for pair in waiting for each in pair)]
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +75,8 @@ def server(fresh_control_plane):
 def look(run, server):
     """Return a function that runs a command on the control plane with the controller's credentials."""
 
-    def look(*arguments):
-        kubeconfig = server.kubeconfig("volcano-global-controller")
-        return run(*arguments, "--kubeconfig", str(kubeconfig), "--now", NOW)
+    def look(*arguments, user=CONTROLLER):
+        return run(*arguments, "--kubeconfig", str(server.kubeconfig(user)), "--now", NOW)
 
     return look
 
@@ -85,97 +90,60 @@ def versions(server):
     }
 
 
-@pytest.mark.parametrize("command", [["plan"], ["queues"], ["pending"], ["clusters"]], ids=lambda each: each[0])
-def test_live_report_equals_report_of_files(run, look, tmp_path, command):
-    live = look(*command, "-o", "json").answer
-    files = run(*command, "-f", write(tmp_path, *state()), "-o", "json", "--now", NOW).answer
-    for each in (*live.get("pending", ()), *files.get("pending", ())):
-        each.pop("since")
-        each.pop("age")
-    assert live == files
-
-
-def test_live_job_is_explained(look):
-    ended = look("explain", "job", "big")
-    assert ended.code == 0
-    assert "ExceedsTotalCapacity: it requests 20 cpu" in ended.out
-
-
-def test_commands_write_nothing(look, server):
-    before = versions(server)
-    steps = look("plan", "-o", "json").answer["decisions"]
-    assert [step["action"] for step in steps] == ["Admit", "Wait", "Wait"]
+def test_live_reports_equal_those_of_files_and_write_nothing(run, look, server, tmp_path):
+    before, path = versions(server), write(tmp_path, *state())
+    for command in ("plan", "queues", "pending", "clusters"):
+        live = look(command, "-o", "json").answer
+        files = run(command, "-f", path, "-o", "json", "--now", NOW).answer
+        for each in (*live.get("pending", ()), *files.get("pending", ())):
+            each.pop("since")
+            each.pop("age")
+        assert live == files
+    assert "ExceedsTotalCapacity: it requests 20 cpu" in look("explain", "job", "big").out
+    assert before
     assert versions(server) == before
 
 
-def test_kind_of_an_integration_is_listed(look, tmp_path):
+def test_kinds_of_integrations_are_listed(look, tmp_path):
     path = tmp_path / "configuration.yaml"
     rule = {"apiVersion": "scheduling.volcano.sh/v1beta1", "kind": "Queue", "queue": "spec.type"}
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
-    path.write_text(json.dumps({**head, "integrations": [rule]}))
+    path.write_text(json.dumps(configuration(integrations=[rule])))
     assert look("plan", "--configuration", str(path)).code == 0
-
-
-def test_kind_that_is_not_served_is_reported(look, tmp_path):
-    path = tmp_path / "configuration.yaml"
-    rule = {"apiVersion": "apps.example/v1", "kind": "Thing"}
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
-    path.write_text(json.dumps({**head, "integrations": [rule]}))
+    path.write_text(json.dumps(configuration(integrations=[{"apiVersion": "apps.example/v1", "kind": "Thing"}])))
     ended = look("plan", "--configuration", str(path))
     assert (ended.code, ended.out) == (1, "")
     assert ended.err.endswith("the control plane does not serve Thing of apps.example/v1, which `integrations` names\n")
     assert ended.err.startswith("note: configuration revision ")
 
 
-def test_unreachable_server_is_reported(run, server, tmp_path):
-    text = server.kubeconfig("admin").read_text().replace(server.url, "https://127.0.0.1:1")
+def test_unreachable_server_and_missing_permission_are_reported(run, look, server, tmp_path):
     path = tmp_path / "kubeconfig"
-    path.write_text(text)
-    ended = run("plan", "--kubeconfig", str(path))
-    assert (ended.code, ended.out) == (1, "")
-    assert "cannot connect" in ended.err
+    path.write_text(server.kubeconfig("admin").read_text().replace(server.url, "https://127.0.0.1:1"))
+    unreachable, forbidden = run("plan", "--kubeconfig", str(path)), look("plan", user="tenant")
+    assert (unreachable.code, unreachable.out, forbidden.code, forbidden.out) == (1, "", 1, "")
+    assert "cannot connect" in unreachable.err
+    assert "403" in forbidden.err
 
 
-def test_missing_permission_is_reported(run, server):
-    ended = run("plan", "--kubeconfig", str(server.kubeconfig("tenant")))
-    assert (ended.code, ended.out) == (1, "")
-    assert "403" in ended.err
-
-
-def test_live_snapshot_can_be_called_by_programs(server):
-    async def observed():
-        async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
-            return await live_snapshot(api, DEFAULTS, now=10**12)
-
-    snapshot = asyncio.run(observed())
-    assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]
-
-
-def test_lists_are_read_in_pages(server):
+def test_programs_can_read_the_state_in_pages(server):
     async def read():
-        async with Api.connect(server.kubeconfig("volcano-global-controller")) as api:
-            return await read_store(api, VolcanoGlobalConfiguration(), page=2)
+        defaults = VolcanoGlobalConfiguration()
+        async with Api.connect(server.kubeconfig(CONTROLLER)) as api:
+            snapshot = await live_snapshot(api, ActiveConfiguration(defaults, ConfigurationSource.DEFAULTS), now=10**12)
+            return snapshot, await read_store(api, defaults, page=2)
 
-    store = asyncio.run(read())
+    snapshot, store = asyncio.run(read())
+    assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]
     assert (len(store.jobs), len(store.bindings), store.is_complete) == (4, 4, True)
 
 
 def test_published_configuration_is_used(look, server):
-    tenants = [{"namespaces": [NAMESPACE], "queues": ["b"]}]
-    head = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
-    configuration = check_configuration({**head, "tenants": tenants})
+    published = check_configuration(configuration(tenants=[{"namespaces": [NAMESPACE], "queues": ["b"]}]))
     path = keys.CONFIG_MAPS.item_path("karmada-system", keys.PUBLISHED_CONFIGURATION)
-    server.admin.create(
-        path.rpartition("/")[0],
-        {
-            "apiVersion": "v1",
-            "kind": "ConfigMap",
-            "metadata": {"name": keys.PUBLISHED_CONFIGURATION},
-            "data": published_data(configuration),
-        },
-    )
-    ended = look("pending", "-o", "json")
-    reasons = {each["name"]: each["reason"] for each in ended.answer["pending"]}
-    assert reasons["one"] == "QueueNotAllowed"
-    assert ended.answer["configuration"] == {"revision": configuration_revision(configuration), "source": "Published"}
+    metadata = {"name": keys.PUBLISHED_CONFIGURATION}
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": published_data(published)}
+    server.admin.create(path.rpartition("/")[0], document)
+    answer = look("pending", "-o", "json").answer
     server.admin.delete(path)
+    assert {each["name"]: each["reason"] for each in answer["pending"]}["one"] == "QueueNotAllowed"
+    assert answer["configuration"] == {"revision": configuration_revision(published), "source": "Published"}
