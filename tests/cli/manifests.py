@@ -150,6 +150,27 @@ def configuration(**keys: Any) -> dict[str, Any]:
     return {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration", **keys}
 
 
+_DATA = "datadependency.volcano.sh/v1alpha1"
+
+
+def claim(
+    name: str, data: str, workload: str = "train", kind: str = "Job", namespace: str = "ml", **attributes: str
+) -> dict[str, Any]:
+    """Return a DataSourceClaim of *workload*."""
+    group = "training" if kind == "HyperJob" else "batch"
+    reference = {"apiVersion": f"{group}.volcano.sh/v1alpha1", "kind": kind, "name": workload}
+    spec = {"system": "lake", "dataSourceType": "dir", "dataSourceName": data, "workload": reference}
+    metadata = {"name": name, "namespace": namespace}
+    spec |= {"attributes": attributes} if attributes else {}
+    return {"apiVersion": _DATA, "kind": "DataSourceClaim", "metadata": metadata, "spec": spec}
+
+
+def source(data: str, *clusters: str) -> dict[str, Any]:
+    """Return the DataSource of data that *clusters* hold."""
+    spec = {"system": "lake", "type": "dir", "name": data, "locality": {"clusterNames": list(clusters)}}
+    return {"apiVersion": _DATA, "kind": "DataSource", "metadata": {"name": data}, "spec": spec}
+
+
 def write(folder: Path, *documents: dict[str, Any], name: str = "objects.yaml") -> str:
     """Write *documents* into one file and return its path."""
     path = folder / name

@@ -2,31 +2,10 @@
 
 import pytest
 
-from tests.cli.manifests import cluster, job, queue, write
+from tests.cli.manifests import claim, cluster, job, queue, source, write
 from tests.controllers.hyperjob.objects import document, replicated, task
 
 CPU = {"cpu": 1}
-
-
-def dependency(kind, name, /, **spec):
-    metadata = {"name": name, "namespace": "ml"} if kind == "DataSourceClaim" else {"name": name}
-    return {
-        "apiVersion": "datadependency.volcano.sh/v1alpha1",
-        "kind": kind,
-        "metadata": metadata,
-        "spec": {"system": "lake", **spec},
-    }
-
-
-def claim(name, data, workload="train", kind="Job", **attributes):
-    group = "training" if kind == "HyperJob" else "batch"
-    reference = {"apiVersion": f"{group}.volcano.sh/v1alpha1", "kind": kind, "name": workload}
-    more = {"attributes": attributes} if attributes else {}
-    return dependency("DataSourceClaim", name, dataSourceType="dir", dataSourceName=data, workload=reference, **more)
-
-
-def source(data, *clusters):
-    return dependency("DataSource", data, type="dir", name=data, locality={"clusterNames": list(clusters)})
 
 
 PREFERRED = {"volcano-global.io/placement": "Preferred"}

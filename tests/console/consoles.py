@@ -1,5 +1,6 @@
 """A console over the objects of files, with users and rights of the test's choice, and no API server."""
 
+import asyncio
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -7,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
-import yaml
 from aiohttp.test_utils import TestClient, TestServer
 
 from console.__main__ import connect_parts
@@ -25,11 +25,30 @@ from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSour
 from controller.forecast.profiles import finished_runs
 from controller.history.pages import Filters, read_page
 from controller.kube.access_reviews import Permission, User
+from tests.cli import manifests
+from tests.cli.manifests import write
 from tests.history.logs import moment_at
 
 NOW = 1_790_000_000_000
 
 OPERATOR = frozenset({("", RESOURCE), ("", "queues"), ("", "clusters")})
+
+
+def tenant_of(*namespaces: str) -> frozenset[tuple[str, str]]:
+    return frozenset((namespace, RESOURCE) for namespace in namespaces)
+
+
+USERS = {"op": OPERATOR, "one": tenant_of("one"), "two": tenant_of("two"), "nothing": frozenset[tuple[str, str]]()}
+
+
+def cluster(name: str, cpu: int = 4) -> dict[str, Any]:
+    return manifests.cluster(name, {"cpu": str(cpu), "memory": "64Gi"})
+
+
+def pending_job(namespace: str, name: str, queue: str, *, cpu: int = 8, **more: Any) -> dict[str, Any]:
+    """Return a job that fits nowhere by default, so that it stays pending."""
+    requests = {"cpu": str(cpu), "memory": "1Gi"}
+    return manifests.job(name, requests, queue=queue, namespace=namespace, created="2026-09-01T00:00:00Z", **more)
 
 
 @dataclass(slots=True)
@@ -48,32 +67,20 @@ class ScriptedAccess:
         return ("", permission.resource) in rights or (permission.namespace, permission.resource) in rights
 
 
-def tenant_of(*namespaces: str) -> frozenset[tuple[str, str]]:
-    return frozenset((namespace, RESOURCE) for namespace in namespaces)
-
-
 def new_model() -> Model:
     return Model(None, namespace="karmada-system", refresh_seconds=2)  # type: ignore[arg-type] # nothing is read
 
 
-def model_of_files(paths: Iterable[str], *, now: int = NOW) -> Model:
+def model_of(folder: Path, *objects: dict[str, Any], now: int = NOW) -> Model:
     """Return the model of manifests, with the run times of the finished jobs in them."""
-    offline = read_offline_state(list(paths), now)
+    offline = read_offline_state([write(folder, *objects)], now)
     model = new_model()
     model.store = offline.store
     model.configuration = ActiveConfiguration(offline.objects.configuration, ConfigurationSource.FILE)
     for _, profile, run in finished_runs(offline.store):
         model._run_times.record(profile, run)
-    if offline.objects.run_times is not None:
-        model._run_times = offline.objects.run_times
     model.refresh(now)
     return model
-
-
-def model_of(folder: Any, *objects: Mapping[str, Any], now: int = NOW) -> Model:
-    path = folder / "objects.yaml"
-    path.write_text(yaml.safe_dump_all(objects))
-    return model_of_files([str(path)], now=now)
 
 
 class LoggedHistory(History):
@@ -101,19 +108,42 @@ class RunningConsole:
     renders: Renders
     server: ConsoleServer
 
+    @property
+    def origin(self) -> str:
+        return str(self.client.make_url("/")).rstrip("/")
+
     async def get(self, path: str, token: str = "", **headers: str):
         own = {"Authorization": f"Bearer {token}"} if token else {}
         return await self.client.get(path, headers={**own, **headers}, allow_redirects=False)
 
-    async def text(self, path: str, token: str = "") -> str:
+    async def status(self, path: str, token: str = "op", **headers: str) -> int:
+        return (await self.get(path, token, **headers)).status
+
+    async def text(self, path: str, token: str = "op") -> str:
         answer = await self.get(path, token)
         assert answer.status == 200, await answer.text()
         return await answer.text()
 
+    async def data(self, path: str, token: str = "op") -> dict[str, Any]:
+        """Return the data of a page when its analysis has ended."""
+        async with asyncio.timeout(90):
+            while True:
+                answer = await self.get(f"/api/v1{path}", token)
+                assert answer.status == 200, await answer.text()
+                found = await answer.json()
+                if found.get("analysis") != "Running":
+                    return found
+                await asyncio.sleep(0.1)
+
+    async def post(self, path: str, origin: str | None, **form: str):
+        """Send a form as a page of *origin*."""
+        headers = {"Origin": origin} if origin else {}
+        return await self.client.post(path, data=form, headers=headers, allow_redirects=False)
+
 
 @asynccontextmanager
 async def console_of(
-    model: Model, users: Mapping[str, frozenset[tuple[str, str]]], **settings: Any
+    model: Model, users: Mapping[str, frozenset[tuple[str, str]]] = USERS, **settings: Any
 ) -> AsyncIterator[RunningConsole]:
     access = ScriptedAccess(dict(users))
     options = ConsoleSettings(**{"requests_per_second": 10_000, **settings})

@@ -15,8 +15,8 @@ import msgspec
 import pytest
 
 from controller.engine.state.hierarchy import Queue, QueueName
-from tests.console.consoles import NOW, OPERATOR, add_history, console_of, model_of
-from tests.console.objects import cluster, pending_job, queue
+from tests.cli.manifests import queue
+from tests.console.consoles import NOW, OPERATOR, add_history, cluster, console_of, model_of, pending_job
 from tests.history.logs import Log, job
 from tests.history.logs import cluster as logged_cluster
 
@@ -54,8 +54,8 @@ def model(tmp_path):
         queue("team-a", parent="research"),
         queue("team-b", parent="research", weight=3),
     ]
-    jobs = [item for number in range(30) for item in pending_job("one", f"train-{number}", "team-a", cpu=3)]
-    jobs += [item for number in range(20) for item in pending_job("two", f"eval-{number}", "team-b", cpu=2)]
+    jobs = [pending_job("one", f"train-{number}", "team-a", cpu=3) for number in range(30)]
+    jobs += [pending_job("two", f"eval-{number}", "team-b", cpu=2) for number in range(20)]
     model = model_of(tmp_path, *queues, cluster("member1"), cluster("member2", cpu=16), *jobs)
     add_history(model, history(tmp_path / "log").path)
     return model
@@ -164,7 +164,7 @@ async def test_first_tab_stop_skips_the_navigation(model):
 
 
 async def test_three_questions_about_a_job_are_answered_by_clicks(model, monkeypatch):
-    job = pending_job("one", "train-7", "team-a", cpu=3)[0]
+    job = pending_job("one", "train-7", "team-a", cpu=3)
     stored = {**job, "metadata": {**job["metadata"], "uid": "u-7", "resourceVersion": "9"}}
 
     async def read(_: str) -> bytes:

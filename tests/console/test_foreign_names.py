@@ -27,35 +27,22 @@ from tests.console.consoles import new_model
 from tests.engine import worlds
 from tests.history.logs import Log, moment_at
 
-DECISION_FILTERS = (
-    *(
-        {"action": "Any"},
-        {"action": "Wait"},
-        {"action": "Any", "sort": "oldest"},
-        {"action": "Any", "namespace": "two"},
-    ),
-    *({"action": "Any", "q": "job-1"}, {"action": "Any", "queue": "q1"}),
-)
+DECISION_FILTERS = [{}, {"sort": "oldest"}, {"namespace": "two"}, {"q": "job-1"}, {"queue": "q1"}, {"action": "Wait"}]
 
 ROLES = {
-    "none": Reader("none", namespaces={"one": False, "two": False}),
-    "tenant": Reader("tenant", namespaces={"one": True, "two": False}),
-    "other": Reader("other", namespaces={"one": False, "two": True}),
-    "queues": Reader("queues", all_queues=True, namespaces={"one": True, "two": False}),
-    "clusters": Reader("clusters", all_clusters=True, namespaces={"one": True, "two": False}),
-    "operator": Reader("operator", all_workloads=True, all_queues=True, all_clusters=True),
+    "none": {},
+    "tenant": {"namespaces": {"one": True}},
+    "other": {"namespaces": {"two": True}},
+    "queues": {"namespaces": {"one": True}, "all_queues": True},
+    "clusters": {"namespaces": {"one": True}, "all_clusters": True},
+    "operator": {"all_workloads": True, "all_queues": True, "all_clusters": True},
 }
 
 
 def new_reader(role: str) -> Reader:
-    reader = ROLES[role]
-    return Reader(
-        reader.username,
-        all_workloads=reader.all_workloads,
-        all_queues=reader.all_queues,
-        all_clusters=reader.all_clusters,
-        namespaces=dict(reader.namespaces),
-    )
+    rights = dict(ROLES[role])
+    namespaces = {"one": False, "two": False, **rights.pop("namespaces", {})}
+    return Reader(role, namespaces=namespaces, **rights)
 
 
 def model_of_state(state) -> Model:
@@ -85,7 +72,7 @@ def paths(state) -> list[tuple[str, Query]]:
     for each in state.workloads.values():
         path = {"namespace": each.namespace, "kind": each.kind, "name": each.name}
         found.append(("/workloads/{namespace}/{kind}/{name}", Query(path)))
-    found += [("/decisions", Query(values=values)) for values in DECISION_FILTERS]
+    found += [("/decisions", Query(values={"action": "Any", **values})) for values in DECISION_FILTERS]
     uids = [*state.workloads][:3]
     focus = [{"first": one, "second": other} for one in uids for other in uids]
     found += [("/moment", Query(values={"at": "2026-11-23T14:02", **each})) for each in ({}, {"queue": "q1"}, *focus)]

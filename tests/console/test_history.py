@@ -161,7 +161,7 @@ async def test_decisions_are_stored_after_an_error(logs, tmp_path):
 
 
 async def test_new_decisions_are_read_once(logs):
-    first, _ = logs
+    first, second = logs
     async with following(first.path) as (history, _, _):
         await history.poll()
         before = names(history)
@@ -171,12 +171,7 @@ async def test_new_decisions_are_read_once(logs):
         assert await history.poll()
         assert names(history)[len(before) :] == [("Admit", "fourth")]
         assert not await history.poll()
-
-
-async def test_new_pod_with_a_known_address_is_read_from_its_beginning(logs):
-    first, second = logs
-    async with following(first.path) as (history, _, _):
-        await history.poll()
+        # A new pod with a known address is read from its beginning.
         first.path.write_bytes(second.path.read_bytes())
         await history.poll()
         await history.poll()
@@ -196,8 +191,7 @@ async def test_missing_permission_is_a_problem_and_no_failure(logs):
 async def test_replica_without_a_log_is_no_problem(tmp_path, logs):
     async with following(logs[0].path, tmp_path / "nothing") as (history, _, _):
         await history.poll()
-        assert history.is_read
-        assert not history.problem
+        assert (history.is_read, history.problem) == (True, "")
 
 
 async def test_certificate_is_verified_by_the_name_of_the_service(tmp_path, logs):
