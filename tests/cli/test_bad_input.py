@@ -9,7 +9,6 @@ import yaml
 from tests.cli.manifests import (
     VOLCANO_JOB,
     binding,
-    cluster,
     cluster_policy,
     configuration,
     job,
@@ -20,9 +19,10 @@ from tests.cli.manifests import (
 )
 from tests.controllers.hyperjob.objects import document, replicated, task
 
-REQUESTS = "(Job ml/j): spec.tasks[0].template.spec.containers[0].resources.requests"
+AMOUNT = "spec.tasks[0].template.spec.containers[0].resources.requests"
 SELECTOR = {"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "a", "operator": "Is"}]}}}
 HYPERJOB = document(replicated("t", task(replicas=8), splitPolicy={"mode": "dynamic"}))
+OLD_BINDING = {**binding("b"), "apiVersion": "work.karmada.io/v1alpha1"}
 
 
 def with_tasks(tasks):
@@ -33,117 +33,45 @@ def with_estimate(text):
     return {**job("j", {"cpu": 1}), "spec": {"runningEstimate": text, "tasks": [{"replicas": 1, "template": pod({})}]}}
 
 
-def recorded(**record):
-    return binding("j", clusters=["m"], record=record)
+def with_metadata(**metadata):
+    return {**queue("a"), "metadata": metadata}
 
 
-@pytest.mark.parametrize(
-    ("invalid", "expected"),
-    [
-        pytest.param(
-            job("j", {"cpu": "4x"}), f'{REQUESTS}.cpu: "4x" is not a quantity; write for example 500m or 4', id="cpu"
-        ),
-        pytest.param(
-            job("j", {"memory": "4GB"}),
-            f'{REQUESTS}.memory: "4GB" is not a quantity; write for example 512Mi or 64Gi',
-            id="memory",
-        ),
-        pytest.param(
-            job("j", {"nvidia.com/gpu": "one"}),
-            f'{REQUESTS}[nvidia.com/gpu]: "one" is not a quantity; write for example 1 or 16',
-            id="gpu",
-        ),
-        pytest.param(job("j", {"cpu": [1]}), f"{REQUESTS}.cpu: a list is not a quantity", id="list-as-quantity"),
-        pytest.param(job("j", {"cpu": True}), f"{REQUESTS}.cpu: true is not a quantity", id="boolean-as-quantity"),
-        pytest.param(job("j", {"cpu": -1}), f"{REQUESTS}.cpu: -1 is below zero; write zero or more", id="negative"),
-        pytest.param(with_tasks([]), "(Job ml/j): spec.tasks is empty; give the job a task", id="no-tasks"),
-        pytest.param(with_tasks({"a": 1}), "(Job ml/j): spec.tasks: a mapping is not a list", id="mapping-as-list"),
-        pytest.param(
-            with_tasks([{"replicas": 1.5}]), "spec.tasks[0].replicas: 1.5 is not a whole number", id="fraction"
-        ),
-        pytest.param(
-            with_tasks([{"replicas": -1}]),
-            "spec.tasks[0].replicas: -1 is not between 0 and 2147483647",
-            id="negative-number",
-        ),
-        pytest.param(with_estimate("0s"), "(Job ml/j): spec.runningEstimate: '0s' is ", id="no-time"),
-        pytest.param(with_estimate("87600h"), "spec.runningEstimate: '87600h' is ", id="too-long-time"),
-        pytest.param(with_estimate("soon"), "spec.runningEstimate: 'soon' is ", id="text-as-duration"),
-        pytest.param(queue("a", weight="heavy"), '(Queue a): spec.weight: "heavy" is not a whole number', id="text"),
-        pytest.param(queue("a", weight=70000), "(Queue a): spec.weight: 70000 is not between 0 and 65535", id="bounds"),
-        pytest.param(
-            queue("a", dequeueStrategy="lifo"),
-            '(Queue a): spec.dequeueStrategy: "lifo" is not fifo or traverse',
-            id="enumeration",
-        ),
-        pytest.param(
-            queue("a", guarantee={"resource": [1]}),
-            "(Queue a): spec.guarantee.resource: a list is not a mapping",
-            id="list-as-mapping",
-        ),
-        pytest.param(
-            queue("a", reclaimable="maybe"),
-            '(Queue a): spec.reclaimable: "maybe" is not true or false',
-            id="text-as-boolean",
-        ),
-        pytest.param({**queue("a"), "spec": "none"}, '(Queue a): spec: "none" is not a mapping', id="text-as-mapping"),
-        pytest.param(
-            {**queue("a"), "metadata": {"name": "a", "labels": {"x": 1}}},
-            "(Queue a): metadata.labels.x: 1 is not text; write it in quotes",
-            id="number-as-text",
-        ),
-        pytest.param(
-            {**queue("a"), "metadata": {"name": "a", "creationTimestamp": "yesterday"}},
-            '(Queue a): metadata.creationTimestamp: "yesterday" is not a time; write it like 2006-01-02T15:04:05Z',
-            id="time",
-        ),
-        pytest.param({**queue("a"), "metadata": {}}, "(Queue): metadata.name: it is missing", id="no-name"),
-        pytest.param(
-            cluster("m", {"cpu": "8 cores"}),
-            '(Cluster m): status.resourceSummary.allocatable.cpu: "8 cores" is not a quantity',
-            id="capacity",
-        ),
-        pytest.param(
-            cluster_policy("p", {}, {"apiVersion": "v1"}),
-            "(ClusterPropagationPolicy p): spec.resourceSelectors[0].kind: it is missing",
-            id="missing-field",
-        ),
-        pytest.param(
-            policy("p", SELECTOR),
-            'matchExpressions[0].operator: "Is" is not In or NotIn or Exists or DoesNotExist or Gt or Lt',
-            id="operator",
-        ),
-        pytest.param(
-            {**binding("b"), "apiVersion": "work.karmada.io/v1alpha1"},
-            '"work.karmada.io/v1alpha1" is not read; write work.karmada.io/v1alpha2',
-            id="other-version",
-        ),
-        pytest.param(
-            recorded(charge={"cpu": "lots"}),
-            "(ResourceBinding ml/j-job): the admission record's charge: cpu: 'lots' is not a quantity",
-            id="record-with-invalid-charge",
-        ),
-        pytest.param(
-            recorded(admittedAt="once"), "annotation volcano-global.io/admission is unreadable", id="invalid-record"
-        ),
-        pytest.param(
-            configuration(queueOrdr="PriorityFirst"),
-            "(VolcanoGlobalConfiguration): queueOrdr: unknown key; did you mean 'queueOrder'?",
-            id="configuration-key",
-        ),
-        pytest.param(
-            configuration(clusterStatusSettlePeriod="soon"),
-            "(VolcanoGlobalConfiguration): clusterStatusSettlePeriod: 'soon' is not a duration; "
-            "write a whole number and s, m or h, such as 90s, 10m or 2h",
-            id="configuration-value",
-        ),
-        pytest.param(
-            HYPERJOB,
-            "(HyperJob ml/llm): spec.replicatedJobs[0].splitPolicy.mode: input should be 'static' or 'auto'",
-            id="hyperjob",
-        ),
-    ],
-)
+FIELDS = {
+    "cpu": (job("j", {"cpu": "4x"}), f'(Job ml/j): {AMOUNT}.cpu: "4x" is not a quantity; write for example 500m or 4'),
+    "memory": (job("j", {"memory": "4GB"}), '"4GB" is not a quantity; write for example 512Mi or 64Gi'),
+    "gpu": (job("j", {"a/gpu": "one"}), f'{AMOUNT}[a/gpu]: "one" is not a quantity; write for example 1 or 16'),
+    "list-as-quantity": (job("j", {"cpu": [1]}), f"{AMOUNT}.cpu: a list is not a quantity"),
+    "boolean-as-quantity": (job("j", {"cpu": True}), f"{AMOUNT}.cpu: true is not a quantity"),
+    "negative-quantity": (job("j", {"cpu": -1}), f"{AMOUNT}.cpu: -1 is below zero; write zero or more"),
+    "no-tasks": (with_tasks([]), "(Job ml/j): spec.tasks is empty; give the job a task"),
+    "mapping-as-list": (with_tasks({"a": 1}), "spec.tasks: a mapping is not a list"),
+    "fraction": (with_tasks([{"replicas": 1.5}]), "spec.tasks[0].replicas: 1.5 is not a whole number"),
+    "negative": (with_tasks([{"replicas": -1}]), "spec.tasks[0].replicas: -1 is not between 0 and 2147483647"),
+    "no-time": (with_estimate("0s"), "(Job ml/j): spec.runningEstimate: '0s' is"),
+    "too-long-time": (with_estimate("87600h"), "spec.runningEstimate: '87600h' is "),
+    "text-as-duration": (with_estimate("soon"), "spec.runningEstimate: 'soon' is "),
+    "text-as-number": (queue("a", weight="heavy"), '(Queue a): spec.weight: "heavy" is not a whole number'),
+    "bounds": (queue("a", weight=70000), "spec.weight: 70000 is not between 0 and 65535"),
+    "enumeration": (queue("a", dequeueStrategy="lifo"), 'spec.dequeueStrategy: "lifo" is not fifo or traverse'),
+    "list-as-mapping": (queue("a", guarantee={"resource": [1]}), "spec.guarantee.resource: a list is not a mapping"),
+    "text-as-boolean": (queue("a", reclaimable="maybe"), 'spec.reclaimable: "maybe" is not true or false'),
+    "text-as-mapping": ({**queue("a"), "spec": "none"}, '(Queue a): spec: "none" is not a mapping'),
+    "number-as-text": (with_metadata(name="a", labels={"x": 1}), "metadata.labels.x: 1 is not text"),
+    "time": (with_metadata(name="a", creationTimestamp="soon"), 'metadata.creationTimestamp: "soon" is not a time'),
+    "no-name": (with_metadata(), "(Queue): metadata.name: it is missing"),
+    "no-kind": (cluster_policy("p", {}, {"apiVersion": "v1"}), "p): spec.resourceSelectors[0].kind: it is missing"),
+    "operator": (policy("p", SELECTOR), 'operator: "Is" is not In or NotIn or Exists or DoesNotExist or Gt or Lt'),
+    "version": (OLD_BINDING, '"work.karmada.io/v1alpha1" is not read; write work.karmada.io/v1alpha2'),
+    "charge": (binding("j", record={"charge": {"cpu": "x"}}), "the admission record's charge: cpu: 'x' is not"),
+    "record": (binding("j", record={"admittedAt": "x"}), "annotation volcano-global.io/admission is unreadable"),
+    "configuration-key": (configuration(queueOrdr="a"), "queueOrdr: unknown key; did you mean 'queueOrder'?"),
+    "configuration-value": (configuration(clusterStatusSettlePeriod="a"), "clusterStatusSettlePeriod: 'a' is not"),
+    "hyperjob": (HYPERJOB, "spec.replicatedJobs[0].splitPolicy.mode: input should be 'static' or 'auto'"),
+}
+
+
+@pytest.mark.parametrize(("invalid", "expected"), FIELDS.values(), ids=FIELDS)
 def test_invalid_field_error_names_file_and_document(run, tmp_path, invalid, expected):
     path = write(tmp_path, queue("first"), invalid)
     ended = run("plan", "-f", path, "-o", "json")
@@ -155,78 +83,42 @@ def test_invalid_field_error_names_file_and_document(run, tmp_path, invalid, exp
 
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))])
 LIST = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [queue("a"), queue("b", weight="x")]})
-TOO_LARGE = json.dumps(job("j", {"cpu": "1e999"}))
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        pytest.param("apiVersion: v1", ": kind: it is missing; write for example kind: Job", id="no-kind"),
-        pytest.param(
-            "kind: Queue",
-            f": apiVersion: it is missing; write for example apiVersion: {VOLCANO_JOB}",
-            id="no-version",
-        ),
-        pytest.param(
-            "apiVersion: v1\nkind: 5", ": kind: 5 is not text; write for example kind: Job", id="number-as-kind"
-        ),
-        pytest.param(
-            f"{QUEUE}metadata: {{name: 1}}",
-            "(Queue): metadata.name: 1 is not text; write it in quotes",
-            id="number-as-name",
-        ),
-        pytest.param(
-            f"{QUEUE}metadata: {{name: a b}}",
-            '(Queue): metadata.name: "a b" is not a name; write letters, digits, - and .',
-            id="blank-in-name",
-        ),
-        pytest.param(
-            f'{QUEUE}metadata: {{name: "a\\e[31m"}}',
-            '(Queue): metadata.name: "a\\u001b[31m" is not a name',
-            id="escape-in-name",
-        ),
-        pytest.param(f"{QUEUE}metadata: [a]", "(Queue): metadata: a list is not a mapping", id="metadata"),
-        pytest.param("- a\n- b", ": a Kubernetes object is expected, not a list", id="no-object"),
-        pytest.param(
-            f"{QUEUE}spec: {{weight: 1\n", ": line 4, column 1: did not find expected ',' or '}'", id="yaml-syntax"
-        ),
-        pytest.param(
-            f"{QUEUE}spec:\n\tweight: 1",
-            ": line 4, column 1: found character that cannot start any token",
-            id="yaml-tab",
-        ),
-        pytest.param(f"{QUEUE}kind: Queue", ": line 3: duplicate key 'kind'", id="repeated-key"),
-        pytest.param(
-            f"{QUEUE}spec: !!python/object:os.system {{}}",
-            ": line 3: tag tag:yaml.org,2002:python/object:os.system is not supported; remove it",
-            id="yaml-tag",
-        ),
-        pytest.param(
-            '{"apiVersion": "v1",\n "kind" "Queue"}',
-            ": line 2, column 9: did not find expected ',' or '}'",
-            id="json-syntax",
-        ),
-        pytest.param(
-            '{"apiVersion": "v1",\n"kind": "\\ud800"}', ": document 1: line 2, column", id="json-lone-surrogate"
-        ),
-        pytest.param("[" * 100_000, ": line 1: more than 100 levels of nesting", id="deep"),
-        pytest.param(b"a: \xff", ": line 1: it is not UTF-8 text", id="not-utf-8"),
-        pytest.param("a: 1".encode("utf-16"), ": line 1: it is not UTF-8 text", id="utf-16"),
-        pytest.param("a: \x07", ": document 1: unacceptable character #x0007", id="control-character"),
-        pytest.param("&a [*a]", ": document 1: line 1: alias *a has no complete anchor before it", id="alias"),
-        pytest.param(
-            BOMB, ": document 1: line 8: more than 2000000 values after alias expansion", id="alias-expansion"
-        ),
-        pytest.param(
-            f"a: {'9' * 5000}", "does not fit in 64 bits; write larger numbers in quotes", id="number-too-long"
-        ),
-        pytest.param("a: .inf", ": document 1: line 1: inf is a number that JSON cannot hold", id="infinite-number"),
-        pytest.param("# only a comment", ": no Kubernetes object found", id="comment-only"),
-        pytest.param(TOO_LARGE, f": document 1 {REQUESTS}.cpu: '1e999' is larger than any cluster", id="too-large"),
-        pytest.param(LIST, ': document 1, item 2 (Queue b): spec.weight: "x" is not a whole number', id="item"),
-    ],
-)
+TEXTS = {
+    "no-kind": ("apiVersion: v1", ": kind: it is missing; write for example kind: Job"),
+    "no-version": ("kind: Queue", f": apiVersion: it is missing; write for example apiVersion: {VOLCANO_JOB}"),
+    "number-as-kind": ("apiVersion: v1\nkind: 5", ": kind: 5 is not text; write for example kind: Job"),
+    "number-as-name": (f"{QUEUE}metadata: {{name: 1}}", "(Queue): metadata.name: 1 is not text; write it in quotes"),
+    "blank-in-name": (f"{QUEUE}metadata: {{name: a b}}", '"a b" is not a name; write letters, digits, - and .'),
+    "escape-in-name": (f'{QUEUE}metadata: {{name: "a\\e[31m"}}', 'metadata.name: "a\\u001b[31m" is not a name'),
+    "metadata": (f"{QUEUE}metadata: [a]", "(Queue): metadata: a list is not a mapping"),
+    "no-object": ("- a\n- b", ": a Kubernetes object is expected, not a list"),
+    "yaml-syntax": (f"{QUEUE}spec: {{weight: 1\n", ": line 4, column 1: did not find expected ',' or '}'"),
+    "yaml-tab": (f"{QUEUE}spec:\n\tweight: 1", ": line 4, column 1: found character that cannot start any token"),
+    "repeated-key": (f"{QUEUE}kind: Queue", ": line 3: duplicate key 'kind'"),
+    "yaml-tag": (
+        f"{QUEUE}spec: !!python/object:os.system {{}}",
+        ": line 3: tag tag:yaml.org,2002:python/",
+    ),
+    "json-syntax": ('{"apiVersion": "v1",\n "kind" "Queue"}', ": line 2, column 9: did not find expected ',' or '}'"),
+    "lone-surrogate": ('{"apiVersion": "v1",\n"kind": "\\ud800"}', ": document 1: line 2, column"),
+    "deep": ("[" * 100_000, ": line 1: more than 100 levels of nesting"),
+    "not-utf-8": (b"a: \xff", ": line 1: it is not UTF-8 text"),
+    "utf-16": ("a: 1".encode("utf-16"), ": line 1: it is not UTF-8 text"),
+    "control-character": ("a: \x07", ": document 1: unacceptable character #x0007"),
+    "alias-of-itself": ("&a [*a]", ": document 1: line 1: alias *a has no complete anchor before it"),
+    "alias-expansion": (BOMB, ": document 1: line 8: more than 2000000 values after alias expansion"),
+    "long-number": (f"a: {'9' * 5000}", "does not fit in 64 bits; write larger numbers in quotes"),
+    "infinite-number": ("a: .inf", ": document 1: line 1: inf is a number that JSON cannot hold"),
+    "too-large": (json.dumps(job("j", {"cpu": "1e999"})), f"{AMOUNT}.cpu: '1e999' is larger than any cluster"),
+    "comment-only": ("# only a comment", ": no Kubernetes object found"),
+    "item": (LIST, ': document 1, item 2 (Queue b): spec.weight: "x" is not a whole number'),
+}
+
+
+@pytest.mark.parametrize(("text", "expected"), TEXTS.values(), ids=TEXTS)
 def test_parse_error_names_the_line(run, tmp_path, text, expected):
     path = tmp_path / "jobs.yaml"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
