@@ -20,52 +20,40 @@ from tests.cli.manifests import (
 )
 
 CPU = {"cpu": 1}
-COPIED = binding("j", suspended=True, placement={})
-CLOSED = queue("a", state="Closed"), job("j", {"cpu": 2}, queue="a")
+QUEUE, JOB = queue("a"), job("j", {"cpu": 2}, queue="a")
+CLOSED = queue("a", state="Closed"), JOB
+COPIED = JOB, binding("j", suspended=True, placement={})
+CLUSTER, TAINTED = cluster("m", CPU), cluster("m", {"cpu": 2}, taints=[{"key": "a", "effect": "NoSchedule"}])
+USUAL = priority_class("usual", 7, globalDefault=True)
+EXPLAINED = {
+    "unknown-priority-class": (
+        [QUEUE, job("j", CPU, queue="a", priority="gone"), USUAL],
+        "Priority 7, the default, because PriorityClass 'gone' does not exist",
+    ),
+    "adopted": (
+        [QUEUE, *running("j", CPU, on="m", queue="a")],
+        "It has no admission record, because it ran before installation; it is never evicted.",
+    ),
+    "duplicated": (
+        [QUEUE, CLUSTER, cluster("n", CPU), *COPIED],
+        "Its placement duplicates it to 2 clusters; each copy is charged.",
+    ),
+    "full-cluster": ([*CLOSED, CLUSTER], "m: lacks 1 cpu (1 free)."),
+    "free-cluster": ([*CLOSED, cluster("m", {"cpu": 2})], "m: has free capacity for it."),
+    "not-ready": ([*CLOSED, cluster("m", {"cpu": 2}, ready=False)], "m: a candidate, but it is not ready."),
+    "no-summary": ([*CLOSED, cluster("m", None)], "m: a candidate, but it has no resource summary."),
+    "kind-not-served": (
+        [*CLOSED, cluster("m", {"cpu": 2}, kinds=())],
+        "m: not a candidate: it does not serve batch.volcano.sh/v1alpha1 Job (ApiNotEnabled).",
+    ),
+    "tainted-cluster": (
+        [*CLOSED, TAINTED],
+        "m: not a candidate: the placement does not tolerate its taint a:NoSchedule (UntoleratedTaint).",
+    ),
+}
 
 
-@pytest.mark.parametrize(
-    ("documents", "expected"),
-    [
-        pytest.param(
-            [queue("a"), job("j", CPU, queue="a", priority="gone"), priority_class("usual", 7, globalDefault=True)],
-            "Priority 7, the default, because PriorityClass 'gone' does not exist",
-            id="unknown-priority-class",
-        ),
-        pytest.param(
-            [queue("a"), *running("j", CPU, on="m", queue="a")],
-            "It has no admission record, because it ran before installation; it is never evicted.",
-            id="adopted",
-        ),
-        pytest.param(
-            [queue("a"), cluster("m", CPU), cluster("n", CPU), job("j", {"cpu": 5}, queue="a"), COPIED],
-            "Its placement duplicates it to 2 clusters; each copy is charged.",
-            id="duplicated",
-        ),
-        pytest.param([*CLOSED, cluster("m", {"cpu": 1})], "m: lacks 1 cpu (1 free).", id="cluster-lacks-cpu"),
-        pytest.param(
-            [*CLOSED, cluster("m", {"cpu": 2}, ready=False)],
-            "m: a candidate, but it is not ready.",
-            id="cluster-not-ready",
-        ),
-        pytest.param(
-            [*CLOSED, cluster("m", {"cpu": 2}, kinds=())],
-            "m: not a candidate: it does not serve batch.volcano.sh/v1alpha1 Job (ApiNotEnabled).",
-            id="kind-not-served",
-        ),
-        pytest.param(
-            [*CLOSED, cluster("m", {"cpu": 2}, taints=[{"key": "a", "effect": "NoSchedule"}])],
-            "m: not a candidate: the placement does not tolerate its taint a:NoSchedule (UntoleratedTaint).",
-            id="tainted-cluster",
-        ),
-        pytest.param(
-            [*CLOSED, cluster("m", None)],
-            "m: a candidate, but it has no resource summary.",
-            id="cluster-without-summary",
-        ),
-        pytest.param([*CLOSED, cluster("m", {"cpu": 2})], "m: has free capacity for it.", id="free-cluster"),
-    ],
-)
+@pytest.mark.parametrize(("documents", "expected"), EXPLAINED.values(), ids=EXPLAINED)
 def test_job_and_clusters_are_explained(explain, documents, expected):
     assert expected in explain(*documents).out
 
@@ -244,40 +232,23 @@ def test_queue_is_explained(run, tmp_path):
 # -- missing objects ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        pytest.param(
-            ["explain", "job", "trian", "-n", "ml"], "Job ml/trian does not exist; did you mean train?", id="near"
-        ),
-        pytest.param(
-            ["explain", "job", "train"], "Job default/train does not exist; there is one in ml", id="elsewhere"
-        ),
-        pytest.param(
-            ["explain", "job", "ml/xyz"],
-            "Job ml/xyz does not exist; namespace ml has train, tune",
-            id="nothing-near",
-        ),
-        pytest.param(
-            ["explain", "job", "xyz", "-n", "lab"],
-            "Job lab/xyz does not exist; namespace lab has no job at all",
-            id="empty-namespace",
-        ),
-        pytest.param(
-            ["explain", "job", "free", "-n", "ml"],
-            "Job ml/free is not managed: its binding is not suspended, so Karmada places it without admission",
-            id="not-managed",
-        ),
-        pytest.param(
-            ["pending", "--queue", "reserch"], "queue reserch does not exist; there is research", id="queue-of-list"
-        ),
-        pytest.param(["explain", "queue", "reserch"], "queue reserch does not exist; there is research", id="queue"),
-    ],
-)
-def test_missing_object_is_reported_with_similar_names(run, tmp_path, arguments, expected):
+MISSING = {
+    "explain job trian -n ml": "Job ml/trian does not exist; did you mean train?",
+    "explain job train": "Job default/train does not exist; there is one in ml",
+    "explain job ml/xyz": "Job ml/xyz does not exist; namespace ml has train, tune",
+    "explain job xyz -n lab": "Job lab/xyz does not exist; namespace lab has no job at all",
+    "explain job ml/free": "Job ml/free is not managed: its binding is not suspended, so Karmada places it without "
+    "admission",
+    "explain queue reserch": "queue reserch does not exist; there is research",
+    "pending --queue reserch": "queue reserch does not exist; there is research",
+}
+
+
+@pytest.mark.parametrize(("command", "expected"), MISSING.items(), ids=MISSING)
+def test_missing_object_is_reported_with_similar_names(run, tmp_path, command, expected):
     waiting = [job(name, CPU, queue="research") for name in ("train", "tune", "free")]
     path = write(tmp_path, queue("research"), *waiting, binding("free", suspended=False))
-    ended = run(*arguments, "-f", path)
+    ended = run(*command.split(), "-f", path)
     assert (ended.code, ended.out, ended.err) == (1, "", f"{expected}\n")
 
 

@@ -87,7 +87,7 @@ def paths(state) -> list[tuple[str, Query]]:
     blocker=st.integers(0, 7),
     reserved=st.lists(worlds.advance_reservations(), max_size=3, unique_by=lambda each: each.name),
 )
-def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, workloads, policy, blocker, reserved):
+def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, workloads, *, policy, blocker, reserved):
     policy = replace(policy, advance_reservations=tuple(reserved))
     state = worlds.build(policy, *queues, *clusters, *workloads)
     model = model_of_state(state)
