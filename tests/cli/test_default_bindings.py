@@ -109,7 +109,7 @@ def test_policy_without_spread_constraint_charges_all_clusters(plan):
 def test_namespaces_and_queue_have_defaults(plan):
     bound = binding("k", suspended=True)
     del bound["spec"]["resource"]["namespace"]
-    ended = plan(*CLUSTERS, queue("default"), job("j", CPU, namespace=None), job("k", CPU), bound)
+    ended = plan(*CLUSTERS, queue("default"), job("j", CPU, namespace=None, uid="u"), job("k", CPU), bound)
     decided = {(step["namespace"], step["name"], step["queue"], step["action"]) for step in ended.answer["decisions"]}
     assert decided == {("default", "j", "default", "Admit"), ("ml", "k", "default", "Admit")}
 

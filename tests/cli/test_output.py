@@ -106,3 +106,8 @@ def test_help_has_examples(run, command, monkeypatch):
 def test_version_and_short_help(run):
     assert run("--version").out.startswith("volcano-global ")
     assert run("queues", "-h").out == run("queues", "--help").out
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_script_names_the_program(run, shell):
+    assert "volcano-global" in run("completion", shell).out
