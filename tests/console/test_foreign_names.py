@@ -102,12 +102,12 @@ def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, wor
     start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path, hidden),))
     renders.forecasts = Forecasts({each.uid: start for each in workloads}, {each.queue: each.uid for each in workloads})
     owners = [each.workload for each in reserved if each.workload is not None]
-    # A reservation may name a queue that does not exist.
+    # A reservation may name a queue that does not exist; only an operator may read that name.
     owning_queues = {each.queue for each in reserved if each.queue is not None}
     for role in ROLES:
         reader = new_reader(role)
         allowed = visible_names(state, reader) | {name for namespace, name in owners if reader.may_read(namespace)}
-        allowed |= owning_queues if reader.all_queues else set()
+        allowed |= owning_queues if reader.all_workloads else set()
         foreign = {each.uid for each in workloads if not reader.may_read(each.namespace)}
         for route, query in paths(state):
             reader = new_reader(role)
