@@ -31,43 +31,28 @@ LABELED = selecting(labelSelector={"matchLabels": {"team": "x"}})
 UNLABELED = selecting(labelSelector={"matchExpressions": [{"key": "team", "operator": "DoesNotExist"}]})
 
 
-@pytest.mark.parametrize(
-    "policies",
-    [
-        pytest.param([policy("p", EAST, selecting(name="j")), policy("a", WEST)], id="name-before-all"),
-        pytest.param([policy("p", EAST, selecting(name="j")), policy("a", WEST, LABELED)], id="name-before-labels"),
-        pytest.param([policy("p", EAST, LABELED), policy("a", WEST)], id="labels-before-all"),
-        pytest.param([policy("p", EAST), policy("a", WEST, UNLABELED)], id="labels-that-do-not-match"),
-        pytest.param([policy("a", EAST), policy("b", WEST)], id="name-of-the-policy"),
-        pytest.param([policy("z", EAST, priority=1), policy("a", WEST, selecting(name="j"))], id="explicit-priority"),
-        pytest.param(
-            [policy("z", EAST), cluster_policy("a", WEST, selecting(name="j"), priority=9)], id="namespace-first"
-        ),
-        pytest.param([cluster_policy("z", EAST), policy("a", WEST, selecting(name="other"))], id="cluster-policy"),
-        pytest.param(
-            [cluster_policy("z", EAST), cluster_policy("a", WEST, selecting(namespace="lab"))], id="selector-namespace"
-        ),
-        pytest.param(
-            [policy("z", EAST), policy("a", WEST, {"apiVersion": "batch/v1", "kind": "Job"})], id="other-group"
-        ),
-        pytest.param(
-            [policy("z", EAST), policy("a", WEST) | {"metadata": {"name": "a", "namespace": "lab"}}],
-            id="other-namespace",
-        ),
-        pytest.param(
-            [
-                policy("z", EAST),
-                policy("a", WEST)
-                | {"metadata": {"name": "a", "namespace": "ml", "deletionTimestamp": "2026-03-01T09:00:00Z"}},
-            ],
-            id="being-deleted",
-        ),
-        pytest.param(
-            [binding("j", suspended=True, placement=ONE | EAST), policy("p", WEST)], id="binding-before-policy"
-        ),
-        pytest.param([], id="no-policy-uses-any-one-cluster"),
-    ],
-)
+NAMED = selecting(name="j")
+OF_LAB = policy("a", WEST) | {"metadata": {"name": "a", "namespace": "lab"}}
+DELETED = {"name": "a", "namespace": "ml", "deletionTimestamp": "2026-03-01T09:00:00Z"}
+PREFERRED_EAST = {
+    "name-before-all": [policy("p", EAST, NAMED), policy("a", WEST)],
+    "name-before-labels": [policy("p", EAST, NAMED), policy("a", WEST, LABELED)],
+    "labels-before-all": [policy("p", EAST, LABELED), policy("a", WEST)],
+    "labels-that-do-not-match": [policy("p", EAST), policy("a", WEST, UNLABELED)],
+    "name-of-the-policy": [policy("a", EAST), policy("b", WEST)],
+    "explicit-priority": [policy("z", EAST, priority=1), policy("a", WEST, NAMED)],
+    "namespace-first": [policy("z", EAST), cluster_policy("a", WEST, NAMED, priority=9)],
+    "cluster-policy": [cluster_policy("z", EAST), policy("a", WEST, selecting(name="other"))],
+    "selector-namespace": [cluster_policy("z", EAST), cluster_policy("a", WEST, selecting(namespace="lab"))],
+    "other-group": [policy("z", EAST), policy("a", WEST, {"apiVersion": "batch/v1", "kind": "Job"})],
+    "other-namespace": [policy("z", EAST), OF_LAB],
+    "being-deleted": [policy("z", EAST), policy("a", WEST) | {"metadata": DELETED}],
+    "binding-before-policy": [binding("j", suspended=True, placement=ONE | EAST), policy("p", WEST)],
+    "no-policy-uses-any-one-cluster": [],
+}
+
+
+@pytest.mark.parametrize("policies", PREFERRED_EAST.values(), ids=PREFERRED_EAST)
 def test_placement_is_that_of_karmadas_preferred_policy(plan, policies):
     ended = plan(*CLUSTERS, queue("a"), job("j", CPU, queue="a", labels={"team": "x"}), *policies)
     assert ended.clusters() == {"j": ["east"]}

@@ -6,7 +6,6 @@ from pathlib import Path
 from xml.etree import ElementTree as ET
 
 import pytest
-import yaml
 
 from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
@@ -125,12 +124,6 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
     assert "ml/giant" in ended.out
     assert "ExceedsTotalCapacity" in ended.out
     assert "s of CPU in 1 cycles" in ended.err
-
-
-def test_yaml_and_json_reports_are_equal(run, load_file):
-    file = load_file("gang")
-    as_json = run("simulate", "-f", file, "-o", "json").answer
-    assert yaml.safe_load(run("simulate", "-f", file, "-o", "yaml").out) == as_json
 
 
 @pytest.mark.parametrize("shape", ["gang", "philly", "helios", "alibaba"])

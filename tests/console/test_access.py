@@ -11,9 +11,12 @@ import asyncio
 import zlib
 
 import pytest
+from aiohttp.test_utils import make_mocked_request
 
+from console.identity import _proxy_user
 from console.renders import Renders, event
 from console.settings import ConsoleSettings
+from controller.kube.access_reviews import RefusedError
 from tests.cli.manifests import queue
 from tests.console.consoles import OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
 
@@ -162,6 +165,23 @@ def test_other_addresses_than_loopback_need_a_certificate(tmp_path):
         ConsoleSettings(host="0.0.0.0")
     with pytest.raises(ValueError, match="authenticated by TLS"):
         ConsoleSettings(proxy_client_ca=tmp_path / "ca.crt")
+
+
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 401, id="no-user"),
+        pytest.param({"X-Remote-User": "a" * 10_000}, 401, id="long-user"),
+        pytest.param({"X-Remote-User": "system:admin"}, 403, id="component"),
+        pytest.param({"X-Remote-User": "a", "X-Remote-Group": "b, system:masters"}, 403, id="group-of-components"),
+    ],
+)
+def test_proxy_does_not_speak_for_components(headers, status):
+    with pytest.raises(RefusedError) as refused:
+        _proxy_user(make_mocked_request("GET", "/", headers=headers))
+    assert refused.value.status == status
+    user = _proxy_user(make_mocked_request("GET", "/", headers={"X-Remote-User": "a", "X-Remote-Group": "b, c"}))
+    assert (user.username, user.groups) == ("a", ("b", "c", "system:authenticated"))
 
 
 # -- limits ----------------------------------------------------------------------
