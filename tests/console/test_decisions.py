@@ -9,9 +9,11 @@ from console.history import History, MomentAnswer
 from console.reader import Reader
 from console.views.decisions import decisions_about
 from controller.api.visibility import DecidedCluster, LoggedDecision
+from controller.engine.state.hierarchy import Queue, QueueName
 from tests.cli.manifests import queue
 from tests.console.consoles import NOW, add_history, cluster, console_of, model_of, pending_job
-from tests.history.logs import START, two_queues
+from tests.history.logs import START, Log, job, two_queues
+from tests.history.logs import cluster as logged_cluster
 
 TRAIN = "/workloads/one/Job/train"
 
@@ -160,6 +162,29 @@ async def test_moment_says_why_one_job_started_first(replayed):
         "This plan admitted both, Job one/first before Job one/second.",
         "It was ahead in the queue: it is older (O2).",
     ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "rule"),
+    [
+        ("first", "second", "It was ahead in the queue by its name (O2)."),
+        ("urgent", "first", "It was ahead in the queue: its priority 1 is higher than 0 (O2)."),
+        ("first", "big", "Job one/big was ahead of it in the queue, but this plan could not admit it."),
+        ("first", "other", "Before this plan the usage ratio of queue a was 0.00, that of queue b"),
+    ],
+    ids=["name", "priority", "too-large", "usage-ratio"],
+)
+async def test_moment_names_the_rule_of_the_order(tmp_path, model, first, second, rule):
+    log = Log(tmp_path / "log")
+    log.world([Queue(name=QueueName(name)) for name in "ab"], [logged_cluster("m1", 8)])
+    log.submit(job("big", cpu=100, priority=2), job("urgent", priority=1), job("first"), job("second"))
+    log.submit(job("other", "b", namespace="two"))
+    log.plan()
+    log.write()
+    add_history(model, log.path)
+    async with console_of(model) as console:
+        found = await console.data(f"/moment?at={text_of(START + 1000)}&first=uid-{first}&second=uid-{second}")
+        assert any(sentence.startswith(rule) for sentence in found["explanation"]), found["explanation"]
 
 
 async def test_moment_for_a_tenant_has_no_foreign_name(replayed):
