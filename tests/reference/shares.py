@@ -130,17 +130,23 @@ class _Division:
         self.due[name] = entitlement
         children, amount = self.tree.children(name), max(Fraction(0), entitlement - self.direct(name))
         floors = {child: Fraction(self.tree.guarantee(child, self.resource)) for child in children}
-        if (claimed := sum(floors.values())) > amount:
-            floors = {child: floor * amount / claimed for child, floor in floors.items()}
         caps = {child: Fraction(self.cap(child)) for child in children}
         deserved = {child: self.tree.queues[child].deserved.get(self.resource, 0) for child in children}
         weights = {child: self.tree.queues[child].weight for child in children}
-        none = dict.fromkeys(children, Fraction(0))
-        level = highest(amount, floors, caps, none, deserved, most=Fraction(1))
-        base = {child: min(caps[child], level * deserved[child]) for child in children}
-        level = highest(amount, floors, caps, base, weights, most=None)
-        for child in children:
-            self.share_out(child, max(floors[child], min(caps[child], base[child] + level * weights[child])))
+        for child, share in divide(amount, floors, caps, deserved, weights).items():
+            self.share_out(child, share)
+
+
+def divide(
+    amount: Fraction, floors: Exact, caps: Exact, deserved: Mapping[str, int], weights: Mapping[str, int]
+) -> dict[str, Fraction]:
+    """Q4: return the part of *amount* of each child; *floors* are the guarantees."""
+    if (claimed := sum(floors.values())) > amount:
+        floors = {child: floor * amount / claimed for child, floor in floors.items()}
+    level = highest(amount, floors, caps, dict.fromkeys(caps, Fraction(0)), deserved, most=Fraction(1))
+    base = {child: min(caps[child], level * deserved[child]) for child in caps}
+    level = highest(amount, floors, caps, base, weights, most=None)
+    return {child: max(floors[child], min(caps[child], base[child] + level * weights[child])) for child in caps}
 
 
 def highest(
