@@ -1,4 +1,4 @@
-"""Fair shares and quota compared with the slow solver of the reference model, and the division of one amount (Q2-Q4)."""
+"""Fair shares, quota and the division of one amount, compared with the slow solver of the reference model (Q2-Q4)."""
 
 import random
 import time
