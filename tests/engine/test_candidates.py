@@ -107,99 +107,70 @@ EVERY_CLUSTER = (StaticWeight(Affinity(), 1),)
 TABLE = [
     # Names and exclusions
     row("no-placement", "abcd"),
-    row("an-empty-affinity-selects-all", "abcd", Affinity()),
     row("by-name", "bd", only("db")),
-    row("by-names-that-do-not-exist", "a", only("axyz")),
     row("by-the-name-of-a-tainted-cluster", "", only("e")),
     row("by-the-name-of-a-cluster-without-the-kind", "", only("f")),
     row("excluded", "bd", without("ac")),
     row("excluded-and-named", "b", only("ab", excluded=frozenset(named("a")))),
-    row("all-excluded", "", without("abcd")),
     # Labels
     row("a-label", "ab", labels(asks("tier", "In", "gold"))),
-    row("a-label-of-several-values", "ac", labels(asks("gpu", "In", "a100", "h100"))),
-    row("a-label-with-another-value", "", labels(asks("tier", "In", "iron"))),
     row("not-a-label-is-true-where-it-is-missing", "bcd", labels(asks("gpu", "NotIn", "a100"))),
     row("a-label-exists", "ac", labels(asks("gpu", "Exists"))),
     row("a-label-does-not-exist", "bd", labels(asks("gpu", "DoesNotExist"))),
     row("two-labels", "a", labels(asks("tier", "In", "gold"), asks("gpu", "Exists"))),
-    row("two-labels-that-exclude-each-other", "", labels(asks("gpu", "Exists"), asks("gpu", "DoesNotExist"))),
-    row("a-label-and-a-name", "a", only("ad", labels=(asks("gpu", "Exists"),))),
     row("a-label-and-an-exclusion", "c", without("a", labels=(asks("gpu", "Exists"),))),
     row("an-empty-label-value-is-not-a-missing-one", "", labels(asks("gpu", "In", ""))),
     row("in-nothing-is-not-valid", "", labels(asks("gpu", "In"))),
-    row("not-in-nothing-is-not-valid", "", labels(asks("gpu", "NotIn"))),
     row("exists-with-a-value-is-not-valid", "", labels(asks("gpu", "Exists", "a100"))),
     row("a-value-that-no-label-can-have-is-not-valid", "", labels(asks("gpu", "NotIn", "no way"))),
-    row("a-value-that-is-too-long-is-not-valid", "", labels(asks("gpu", "NotIn", "x" * 64))),
     row("a-value-that-is-just-short-enough", "abcd", labels(asks("gpu", "NotIn", "x" * 63))),
     row("labels-are-not-compared", "", labels(asks("racks", "Gt", "9"))),
     # Fields
     row("a-provider", "ab", fields(asks("provider", "In", "aws"))),
     row("not-a-provider-is-true-where-there-is-none", "cd", fields(asks("provider", "NotIn", "aws"))),
-    row("a-region", "ac", fields(asks("region", "In", "eu"))),
-    row("one-of-two-regions", "abc", fields(asks("region", "In", "eu", "us"))),
-    row("not-a-region-is-true-where-there-is-none", "bd", fields(asks("region", "NotIn", "eu"))),
     row("a-region-exists", "abc", fields(asks("region", "Exists"))),
-    row("a-provider-does-not-exist", "d", fields(asks("provider", "DoesNotExist"))),
-    row("a-provider-and-a-region", "a", fields(asks("provider", "In", "aws"), asks("region", "In", "eu"))),
     row("an-empty-provider-is-a-missing-one", "", fields(asks("provider", "In", ""))),
     row("another-field-is-never-there", "", fields(asks("country", "In", "fr"))),
     row("another-field-is-always-missing", "abcd", fields(asks("country", "NotIn", "fr"))),
     row("a-provider-in-nothing-is-not-valid", "", fields(asks("provider", "In"))),
-    row("any-zone-of-a-cluster", "ad", fields(asks("zone", "In", "eu-b"))),
     row("any-of-several-zones", "ab", fields(asks("zone", "In", "eu-a", "us-a"))),
     row("none-of-the-zones", "bc", fields(asks("zone", "NotIn", "eu-b"))),
-    row("none-of-the-zones-of-nothing", "abcd", fields(asks("zone", "NotIn"))),
     row("a-zone-in-nothing", "", fields(asks("zone", "In"))),
     row("zones-exist", "abd", fields(asks("zone", "Exists"))),
     row("zones-exist-whatever-the-values", "abd", fields(asks("zone", "Exists", "no", "matter"))),
     row("zones-do-not-exist", "c", fields(asks("zone", "DoesNotExist"))),
     row("zones-are-not-compared", "", fields(asks("zone", "Gt", "1"))),
-    row("a-zone-and-a-provider", "a", fields(asks("zone", "In", "eu-b"), asks("provider", "In", "aws"))),
     row("labels-fields-and-names", "a", only("abd", labels=(asks("gpu", "Exists"),), fields=(asks("zone", "Exists"),))),
     # Taints
     row("an-equal-toleration", "abcde", tolerates("dedicated", value="ml")),
-    row("a-toleration-of-another-value", "abcd", tolerates("dedicated", value="web")),
-    row("a-toleration-of-no-value", "abcd", tolerates("dedicated")),
     row("a-toleration-of-any-value", "abcde", tolerates("dedicated", "Exists")),
-    row("a-toleration-of-everything", "abcde", tolerates(operator="Exists")),
     row("a-toleration-of-the-effect", "abcde", tolerates("dedicated", "Exists", effect="NoSchedule")),
     row("a-toleration-of-another-effect", "abcd", tolerates("dedicated", "Exists", effect="NoExecute")),
-    row("a-toleration-of-another-key", "abcd", tolerates("private", "Exists")),
     row("a-toleration-of-a-value-whatever-the-key", "abcde", tolerates(value="ml")),
     row("a-toleration-is-no-affinity", "b", Placement(affinity=only("b"), tolerations=(Toleration("", "Exists"),))),
     row("what-it-already-runs-on-stays-in-spite-of-a-taint", "abcde", current_clusters="e"),
     # The kind
     row("another-kind", "f", api=DEPLOYMENT),
     row("another-version-of-the-kind", "", api=ApiKind("batch.volcano.sh/v1", "Job")),
-    row("another-kind-of-the-group", "", api=ApiKind("batch.volcano.sh/v1alpha1", "JobFlow")),
     row("what-it-already-runs-on-stays-without-the-kind", "abcdf", current_clusters="f"),
     row("what-it-already-runs-on-goes-with-the-affinity", "b", only("b"), current_clusters="a"),
     # Eviction tasks and excluded clusters
     row("being-evicted", "acd", evicting_from="b"),
     row("being-evicted-from-where-it-runs", "acd", evicting_from="b", current_clusters="b"),
-    row("being-evicted-from-everywhere", "", evicting_from="abcd"),
     row("left-out", "abd", excluded_clusters="c"),
-    row("left-out-and-the-only-one", "", only("c"), excluded_clusters="c"),
     # Spread: the property
-    row("spread-by-one-cluster", "abcd", spread(ONE)),
     row("spread-by-provider", "abc", spread(Spread("provider"), ONE)),
     row("spread-by-region", "abc", spread(Spread("region", 1, 3), ONE)),
     row("spread-by-zone", "abd", spread(Spread("zone"), ONE)),
-    row("spread-by-zone-and-region", "ab", spread(Spread("zone"), Spread("region", 1, 3), ONE)),
     row("where-it-runs-without-the-property", "abd", spread(Spread("zone"), ONE), current_clusters="c"),
     row("spread-by-label-beside-cluster-asks-for-no-label", "abcd", spread(Spread("label:tier"), ONE)),
     # Spread: the groups
-    row("as-many-clusters-as-there-are", "abcd", spread(Spread("cluster", 4, 4))),
     row("more-clusters-than-there-are", "", spread(Spread("cluster", 5, 9))),
-    row("as-many-regions-as-there-are", "abc", spread(Spread("region", 2, 2), Spread("cluster", 2, 2))),
     row("more-regions-than-there-are", "", spread(Spread("region", 3, 3), Spread("cluster", 3, 3))),
     row("fewer-clusters-in-one-region-than-wanted", "", spread(Spread("region", 1, 1), Spread("cluster", 3, 3))),
-    row("enough-clusters-over-two-regions", "abc", spread(Spread("region", 1, 2), Spread("cluster", 3, 3))),
     row("providers-are-not-counted", "abc", spread(Spread("provider", 9, 9), ONE)),
     row("by-provider-alone-is-not-supported", "", spread(Spread("provider"))),
-    row("by-label-alone-is-not-supported", "", spread(Spread("label:tier"))),
+    row("no-maximum-is-no-limit", "abc", spread(Spread("region"), Spread("cluster"))),
     row("by-region-alone", "abc", spread(Spread("region", 2, 2))),
     row(
         "static-weights-overrule-the-groups",
@@ -211,7 +182,6 @@ TABLE = [
         "abd",
         spread(Spread("zone"), Spread("cluster", 9, 9), divided=True, weights=EVERY_CLUSTER),
     ),
-    row("divided-by-what-is-free-counts-the-groups", "", spread(Spread("cluster", 9, 9), divided=True)),
     row("duplicated-with-weights-counts-the-groups", "", spread(Spread("cluster", 9, 9), weights=EVERY_CLUSTER)),
     # Together
     row(
@@ -228,13 +198,10 @@ TABLE = [
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
 def test_candidates_equal_clusters_that_karmada_would_not_filter(wanted: SchedulingRequirements, expected: str):
-    assert candidates(wanted, FLEET).names == named(expected)
-
-
-@pytest.mark.parametrize(("wanted", "expected"), TABLE)
-def test_every_cluster_is_either_candidate_or_excluded(wanted: SchedulingRequirements, expected: str):
     found = candidates(wanted, FLEET)
+    assert found.names == named(expected)
     assert sorted((*found.names, *found.excluded)) == sorted(named("abcdef"))
+    assert candidates(wanted, FLEET[::-1]) == found
 
 
 GPU_FIRST = {"gpu": labels(asks("gpu", "In", "b200")), "gold": labels(asks("tier", "In", "gold")), "any": Affinity()}
@@ -246,9 +213,7 @@ TWO = spread(Spread("cluster", 2, 2)).spread
     ("wanted", "term", "expected"),
     [
         pytest.param(shape(terms(**NAMED)), "one", "a", id="the-first-term"),
-        pytest.param(shape(terms(**GPU_FIRST)), "gold", "ab", id="the-first-that-has-a-cluster"),
         pytest.param(shape(terms(**NAMED), observed_term="two"), "two", "b", id="from-the-observed-one-on"),
-        pytest.param(shape(terms(**NAMED), observed_term="three"), "three", "cd", id="never-back-to-an-earlier-one"),
         pytest.param(shape(terms(**NAMED), observed_term="gone"), "one", "a", id="an-unknown-observed-one"),
         pytest.param(shape(terms(**GPU_FIRST), observed_term="gpu"), "gold", "ab", id="on-from-the-observed-one"),
         pytest.param(shape(terms(**NAMED), evicting_from="a"), "two", "b", id="on-while-being-evicted"),
@@ -310,27 +275,10 @@ def test_every_excluded_cluster_has_its_first_reason():
     )
 
 
-def test_too_few_clusters_are_excluded_with_that_reason():
-    found = candidates(shape(spread(Spread("cluster", 9, 9))), FLEET)
-    assert {name for name, why in found.excluded.items() if why is Exclusion.TOO_FEW_GROUPS} == set(named("abcd"))
-
-
 def test_without_candidates_the_first_term_gives_the_reasons():
     found = candidates(shape(terms(first=only("e"), second=only("f"))), FLEET)
     assert found.excluded[ClusterName("e")] is Exclusion.UNTOLERATED_TAINT
     assert found.excluded[ClusterName("f")] is Exclusion.AFFINITY_MISMATCH
-
-
-def test_spread_constraint_without_a_maximum_is_no_limit():
-    assert candidates(shape(spread(Spread("region"), Spread("cluster"))), FLEET).names == named("abc")
-
-
-def test_the_order_of_the_clusters_does_not_matter():
-    assert candidates(shape(), FLEET) == candidates(shape(), FLEET[::-1])
-
-
-def test_without_clusters_there_is_no_candidate():
-    assert candidates(shape(), ()) == Candidates()
 
 
 @pytest.mark.parametrize("taint", [NOT_READY, UNREACHABLE], ids=["not-ready", "unreachable"])
@@ -341,29 +289,19 @@ def test_readiness_is_determined_by_taints_only(taint: Taint):
 
 
 @pytest.mark.parametrize(
-    ("site", "parts"),
+    ("site", "parts", "expected"),
     [
-        pytest.param(cluster("x", taints=(NOT_READY,)), {}, id="not-ready"),
-        pytest.param(cluster("x", taints=(UNREACHABLE, NOT_READY)), {}, id="unreachable"),
-        pytest.param(cluster("x", deleting=True), {}, id="deleting"),
-        pytest.param(cluster("x"), {"excluded_clusters": "x"}, id="left-out"),
-        pytest.param(cluster("x"), {"evicting_from": "x"}, id="being-evicted"),
+        pytest.param(cluster("x", taints=(UNREACHABLE, NOT_READY)), {}, "x", id="not-ready"),
+        pytest.param(cluster("x", deleting=True), {}, "x", id="deleting"),
+        pytest.param(cluster("x"), {"excluded_clusters": "x"}, "x", id="left-out"),
+        pytest.param(cluster("x"), {"evicting_from": "x"}, "x", id="being-evicted"),
+        pytest.param(cluster("x", taints=(NOT_READY, ML)), {}, "", id="another-taint"),
+        pytest.param(cluster("x", enablements=frozenset()), {}, "", id="no-kind"),
     ],
 )
-def test_temporary_exclusions_are_ignored_as_if_usable(site: Cluster, parts: dict[str, str]):
+def test_only_temporary_exclusions_are_ignored_as_if_usable(site: Cluster, parts: dict[str, str], expected: str):
     assert candidates(shape(**parts), [site]).names == ()
-    assert candidates(shape(**parts), [site], as_if_usable=True).names == named("x")
-
-
-@pytest.mark.parametrize(
-    "site",
-    [
-        pytest.param(cluster("x", taints=(NOT_READY, ML)), id="another-taint"),
-        pytest.param(cluster("x", enablements=frozenset()), id="no-kind"),
-    ],
-)
-def test_permanent_exclusions_remain_as_if_usable(site: Cluster):
-    assert candidates(shape(), [site], as_if_usable=True).names == ()
+    assert candidates(shape(**parts), [site], as_if_usable=True).names == named(expected)
 
 
 @pytest.mark.parametrize(
@@ -372,12 +310,10 @@ def test_permanent_exclusions_remain_as_if_usable(site: Cluster):
         pytest.param("12", asks("provider", "Gt", "9"), True, id="above"),
         pytest.param("9", asks("provider", "Gt", "9"), False, id="not-above-itself"),
         pytest.param("-3", asks("provider", "Lt", "9"), True, id="a-negative-number"),
+        pytest.param("12", asks("provider", "Gt"), False, id="no-bound"),
         pytest.param("12", asks("provider", "Lt", "9"), False, id="not-below"),
         pytest.param("many", asks("provider", "Gt", "9"), False, id="no-number"),
         pytest.param("", asks("provider", "Lt", "9"), False, id="missing"),
-        pytest.param("12", asks("provider", "Gt", "many"), False, id="a-bound-that-is-no-number"),
-        pytest.param("12", asks("provider", "Gt", "1", "2"), False, id="two-bounds"),
-        pytest.param("12", asks("provider", "Gt"), False, id="no-bound"),
         pytest.param("9999999999999999999", asks("provider", "Gt", "9"), False, id="beyond-64-bits"),
         pytest.param("1_0", asks("provider", "Gt", "9"), False, id="an-underscore"),
     ],
@@ -390,15 +326,9 @@ def test_cluster_fields_are_compared_as_integers(provider: str, requirement: Req
     ("placement", "expected"),
     [
         pytest.param(Placement(), None, id="no-constraint"),
-        pytest.param(spread(ONE), 1, id="one-cluster"),
-        pytest.param(spread(Spread("cluster", 1, 3)), 3, id="up-to-three"),
         pytest.param(spread(Spread("cluster", 2)), None, id="no-limit"),
         pytest.param(spread(Spread("region", 1, 1), ONE), 1, id="one-cluster-in-one-region"),
-        pytest.param(spread(Spread("region", 2, 2), Spread("cluster", 2, 5)), 5, id="up-to-five-in-two-regions"),
         pytest.param(spread(Spread("region", 3, 3), Spread("cluster", 1, 2)), 3, id="one-in-each-region-at-least"),
-        pytest.param(spread(Spread("region", 2, 2)), 2, id="one-in-each-region"),
-        pytest.param(spread(Spread("zone"), ONE), 1, id="one-cluster-with-a-zone"),
-        pytest.param(spread(ONE, divided=True), 1, id="divided-means-nothing-here"),
         pytest.param(spread(ONE, divided=True, weights=EVERY_CLUSTER), None, id="static-weights-overrule-it"),
     ],
 )
