@@ -1,10 +1,15 @@
 """Node estimates: queried before an admission, awaited only by the workload concerned, never final (C3)."""
 
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.requests import PodSet
@@ -15,7 +20,6 @@ from controller.engine.state.workloads import (
     SchedulingRequirements,
     Workload,
     WorkloadDetails,
-    WorkloadState,
     WorkloadUid,
 )
 from tests.workloads import changed
@@ -57,10 +61,10 @@ def site(name: str, cpu: int, used: int = 0) -> Cluster:
 class Play:
     """Engine whose queries the test answers."""
 
-    def __init__(self, *clusters: Cluster, policy: Policy | None = None, **queue) -> None:
+    def __init__(self, *clusters: Cluster, fifo: bool = False, **policy) -> None:
         self.now = START
-        self.state = Engine(policy or Policy(node_estimates=True, startup_timeout_ms=None))
-        self.state.queue_changed(Queue(QueueName("q"), ROOT, **queue))
+        self.state = Engine(Policy(**{"node_estimates": True, "startup_timeout_ms": None, **policy}))
+        self.state.queue_changed(Queue(QueueName("q"), ROOT, fifo=fifo))
         for each in clusters:
             self.state.cluster_changed(each, self.now)
         self.queries = []
@@ -88,22 +92,36 @@ class Play:
         return [query.cluster for query in self.queries]
 
     def run(self, name: str) -> None:
-        before = self.state.workloads[WorkloadUid(name)]
-        self.state.workload_changed(_running(before), self.now)
+        self.state.workload_changed(changed(self.state.workloads[WorkloadUid(name)], has_run=True), self.now)
 
 
-def _running(workload: Workload) -> Workload:
-    return changed(workload, has_run=True)
+@pytest.mark.parametrize(
+    ("count", "answer", "is_admitted"),
+    [
+        pytest.param(4, 6, True, id="more-than-the-gang"),
+        pytest.param(6, 4, False, id="fewer-than-the-gang"),
+        pytest.param(6, None, True, id="no-answer-the-sum-decides"),
+        pytest.param(6, -1, True, id="a-negative-count-is-no-answer"),
+        pytest.param(8, 2**31 - 1, False, id="a-huge-count-bypasses-no-other-limit"),
+    ],
+)
+def test_gang_is_admitted_by_the_estimate(count, answer, is_admitted):
+    play = Play(site("m1", 32)).add(job("a", gang(pods(count, cpu=5))))
+    play.plan()
+    play.answer(answer, silent=answer is None)
+
+    assert play.plan() == (["a@m1"] if is_admitted else [])
 
 
-def test_gang_is_admitted_after_a_sufficient_estimate():
+def test_only_the_estimated_workload_waits_for_its_answer():
     play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
 
     assert play.plan() == []
     assert play.asked() == ["m1"]
-    play.answer(6)
-
-    assert play.plan() == ["a@m1"]
+    assert play.last.waits == ()
+    assert play.state.refusal(WorkloadUid("a")) is None
+    play.add(job("b", gang(pods(1, cpu=1, claim=None))))
+    assert play.plan(after=5) == ["b@m1"]
 
 
 def test_gang_refused_by_the_estimator_is_queried_again():
@@ -125,23 +143,6 @@ def test_gang_refused_by_the_estimator_is_queried_again():
     assert play.plan() == ["a@m1"]
 
 
-def test_waiting_for_an_answer_publishes_no_reason():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
-
-    play.plan()
-
-    assert play.last.waits == ()
-    assert play.state.refusal(WorkloadUid("a")) is None
-
-
-def test_others_are_admitted_while_one_workload_is_estimated():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
-    play.plan()
-    play.add(job("b", gang(pods(1, cpu=1, claim=None))))
-
-    assert play.plan(after=5) == ["b@m1"]
-
-
 def test_fifo_head_blocks_its_queue_while_it_is_estimated():
     play = Play(site("m1", 32), fifo=True).add(
         job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), created_at=2)
@@ -152,19 +153,12 @@ def test_fifo_head_blocks_its_queue_while_it_is_estimated():
     assert play.plan() == ["a@m1", "b@m1"]
 
 
-def test_without_an_answer_the_sum_decides():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(None, silent=True)
-
-    assert play.plan() == ["a@m1"]
-
-
 def test_workloads_do_not_wait_for_an_unresponsive_estimator():
     play = Play(site("m1", 32)).add(job("a", gang(pods(1, cpu=5))))
     play.plan()
+    assert play.last.wake_at == START + QUERY_TIMEOUT_MS
+    assert play.plan(after=QUERY_TIMEOUT_MS) == ["a@m1"]
     play.answer(None, silent=True)
-    play.plan()
     play.add(job("b", gang(pods(2, cpu=5))))
 
     assert play.plan(after=1) == ["b@m1"]
@@ -173,30 +167,6 @@ def test_workloads_do_not_wait_for_an_unresponsive_estimator():
 
     assert play.plan(after=ANSWER_TTL_MS) == ["c@m1"]
     assert play.asked() == ["m1"], "one question tells whether it answers again"
-
-
-def test_query_without_an_answer_times_out():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-
-    assert play.last.wake_at == START + QUERY_TIMEOUT_MS
-    assert play.plan(after=QUERY_TIMEOUT_MS) == ["a@m1"]
-
-
-def test_negative_count_is_no_answer():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(-1)
-
-    assert play.plan() == ["a@m1"]
-
-
-def test_huge_count_does_not_bypass_other_limits():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(8, cpu=5))))
-    play.plan()
-    play.answer(2**31 - 1)
-
-    assert play.plan() == []
 
 
 def test_answer_to_an_outdated_query_is_ignored():
@@ -229,6 +199,18 @@ def test_unobserved_admissions_are_deducted_from_estimates():
     assert play.plan() == ["c@m1"]
 
 
+def test_estimates_of_hyperjob_parts_deduct_one_another():
+    group = HyperJobGang("h/1", 2, 2)
+    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1")))
+    play.plan()
+    play.answer(3)
+    assert play.plan() == []
+
+    play.plan(after=ANSWER_TTL_MS)
+    play.answer(4)
+    assert play.plan() == ["h-0@m1", "h-1@m1"]
+
+
 def test_workload_refused_by_one_estimator_uses_another_cluster():
     play = Play(site("m1", 40), site("m2", 90)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()
@@ -241,19 +223,7 @@ def test_workload_refused_by_one_estimator_uses_another_cluster():
     assert play.plan() == ["a@m2"]
 
 
-def test_changed_cluster_summary_invalidates_its_estimates():
-    play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(5)
-    play.plan()
-    play.now += MIN_REFUSAL_MS
-    play.state.cluster_changed(site("m1", 40, used=1), play.now)
-    play.plan()
-
-    assert play.asked() == ["m1"]
-
-
-def test_refused_workload_is_queried_at_a_bounded_rate():
+def test_changed_cluster_summary_queries_again_at_a_bounded_rate():
     play = Play(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
     count = 0
     for number in range(100):
@@ -277,46 +247,27 @@ def test_idle_engine_makes_no_queries_and_wakes_once():
     assert play.last.wake_at is None
 
 
-def test_no_queries_are_made_while_estimates_are_disabled():
-    play = Play(site("m1", 32), policy=Policy(startup_timeout_ms=None)).add(job("a", gang(pods(6, cpu=5))))
+def test_disabled_estimates_make_no_query_and_delay_nothing():
+    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    play.plan()
+    play.queries = []
+    play.state.policy_changed(Policy(startup_timeout_ms=None))
 
     assert play.plan() == ["a@m1"]
     assert play.asked() == []
 
 
-def test_disabling_estimates_admits_waiting_workloads():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+@pytest.mark.parametrize(
+    ("sets", "answer"),
+    [
+        pytest.param([pods(1, cpu=2), pods(2, cpu=5)], 1, id="different-pods-as-whole-gangs"),
+        pytest.param([pods(8, cpu=5, minimum=2)], 2, id="gang-minimum-only"),
+    ],
+)
+def test_estimate_covers_one_gang(sets, answer):
+    play = Play(site("m1", 100)).add(*(job(name, gang(*sets), created_at=ord(name)) for name in "ab"))
     play.plan()
-    play.state.policy_changed(Policy(startup_timeout_ms=None))
-
-    assert play.plan() == ["a@m1"]
-
-
-def test_estimates_of_hyperjob_parts_deduct_one_another():
-    group = HyperJobGang("h/1", 2, 2)
-    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1")))
-    play.plan()
-    play.answer(3)
-    assert play.plan() == []
-
-    play.plan(after=ANSWER_TTL_MS)
-    play.answer(4)
-    assert play.plan() == ["h-0@m1", "h-1@m1"]
-
-
-def test_gang_with_different_pods_is_counted_in_whole_gangs():
-    shape = gang(pods(1, cpu=2), pods(2, cpu=5))
-    play = Play(site("m1", 100)).add(job("a", shape, created_at=1), job("b", shape, created_at=2))
-    play.plan()
-    play.answer(1)
-
-    assert play.plan() == ["a@m1"]
-
-
-def test_only_the_gang_minimum_must_fit_nodes():
-    play = Play(site("m1", 100)).add(job("a", gang(pods(8, cpu=5, minimum=2))))
-    play.plan()
-    play.answer(2)
+    play.answer(answer)
 
     assert play.plan() == ["a@m1"]
 
@@ -330,30 +281,94 @@ def test_large_pods_consume_several_units_of_an_estimate():
     assert units_consumed((small, large), (small, large)) == 1
 
 
-def test_refused_workload_stays_pending_after_its_query_expires():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(0)
-    play.plan()
-
-    assert play.state.workloads[WorkloadUid("a")].state is WorkloadState.PENDING
-
-
-def reclaiming(*clusters: Cluster) -> Play:
-    """Return an engine in which queue r borrows while q is below its fair share."""
-    policy = Policy(
-        node_estimates=True, startup_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0)
-    )
-    play = Play(*clusters, policy=policy)
-    play.state.queue_changed(Queue(QueueName("r"), ROOT))
-    return play
-
-
 def test_refused_workload_does_not_block_borrowing():
-    play = reclaiming(site("m1", 40)).add(job("a", gang(pods(4, cpu=5))))
-    play.plan()
+    play = Play(site("m1", 40), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    play.state.queue_changed(Queue(QueueName("r"), ROOT))
+    play.add(job("a", gang(pods(4, cpu=5)))).plan()
     play.answer(3)
     play.plan()
     play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), created_at=2) for name in "bcd"))
 
     assert play.plan() == ["b@m1", "c@m1", "d@m1"]
+
+
+def test_refused_large_workload_precedes_later_small_ones():
+    """All answers expire together, so that the queue's order decides once there is capacity."""
+    play = Play(site("m1", 40)).add(job("large", gang(pods(4, cpu=5)), created_at=1))
+    play.plan()
+    play.answer(3)
+    play.plan()
+    play.add(job("small-1", gang(pods(1, cpu=5)), created_at=2)).plan(after=10)
+    play.answer(3)
+    assert play.plan() == ["small-1@m1"]
+
+    play.add(job("small-2", gang(pods(1, cpu=5)), created_at=3))
+    play.state.workload_removed(WorkloadUid("small-1"), play.now)
+    play.plan(after=490)
+    assert play.asked() == ["m1", "m1"], "the large one is asked for together with the small one"
+    play.answer(4)
+    assert play.plan() == ["large@m1"]
+
+
+# Admission times in virtual time: a slow, silent or wrong estimator delays only workloads of its cluster.
+
+END_MS, STEP_MS = 60_000, 50
+TIMEOUT_MS = 3_000
+
+
+def arrivals() -> Iterator[Workload]:
+    """Yield workloads for m1, whose estimator misbehaves, for m2, and some that need no estimate."""
+    for number in range(60):
+        cluster, claim = ("m1", "m2")[number % 2], None if number % 3 == 0 else ""
+        placement = replace(ONE, affinity=Affinity(names=(ClusterName(cluster),)))
+        shape = replace(gang(pods(1 + number % 4, cpu=1, claim=claim)), placement=placement)
+        name = f"{cluster}-{number:02}" + ("-unasked" if claim is None else "")
+        yield job(name, shape, created_at=500 * number)
+
+
+def admission_times(answer) -> dict[str, int]:
+    """Run one minute; *answer* returns after which time m1's estimator answers what."""
+    state, times, coming = Play(site("m1", 1000), site("m2", 1000)).state, {}, list(arrivals())
+    answers: list[tuple[int, Estimate]] = []
+    for now in range(0, END_MS, STEP_MS):
+        while coming and coming[0].created_at <= now:
+            state.workload_changed(coming.pop(0), now)
+        for each in [each for each in answers if each[0] <= now]:
+            answers.remove(each)
+            state.cluster_estimated(each[1], now)
+        plan = state.plan(now)
+        times |= {
+            each.workload.name: now - each.workload.created_at for each in plan.decisions if isinstance(each, Admit)
+        }
+        for query in plan.queries:
+            after, count, is_silent = (STEP_MS, 1000, False) if query.cluster == "m2" else answer(query)
+            answers.append((now + after, Estimate(query, count, is_silent)))
+    return times
+
+
+PROMPT = admission_times(lambda _: (STEP_MS, 1000, False))
+
+BAD = [
+    pytest.param(lambda _: (2_900, 1000, False), 2_900, id="slow"),
+    pytest.param(lambda _: (TIMEOUT_MS, None, True), TIMEOUT_MS, id="timed-out"),
+    pytest.param(lambda _: (END_MS, 1000, False), QUERY_TIMEOUT_MS, id="never"),
+    pytest.param(lambda _: (STEP_MS, None, True), STEP_MS, id="failing"),
+    pytest.param(lambda _: (STEP_MS, -7, False), STEP_MS, id="negative"),
+    pytest.param(lambda _: (STEP_MS, 2**31 - 2, False), STEP_MS, id="huge"),
+    pytest.param(lambda _: (STEP_MS, 0, False), None, id="always-no"),
+]
+
+
+@pytest.mark.parametrize(("answer", "most"), BAD)
+def test_bad_estimator_delays_only_its_workloads_by_one_answer(answer, most):
+    times = admission_times(answer)
+    own = {name for name in PROMPT if name.startswith("m1") and not name.endswith("unasked")}
+    others = {name: time for name, time in PROMPT.items() if name not in own}
+
+    assert len(others) == 40
+    assert {name: times[name] for name in others} == others
+    if most is None:
+        assert not own & set(times), "it is a refusal, and never final"
+    else:
+        assert own <= set(times)
+        assert max(times[name] for name in own) <= most + STEP_MS
