@@ -1,3 +1,5 @@
+"""Job priority that rises with waiting (O10); ``tests/reference`` compares the order, with evictions too."""
+
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -6,9 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
-from controller.engine.fairness.ageing import _ceilings
-from controller.engine.plan import Admit, Evict
-from controller.engine.policy import Ageing, EvictionPolicy, Policy
+from controller.engine.plan import Admit
+from controller.engine.policy import Ageing, Policy
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
@@ -25,8 +26,8 @@ ONE_CPU = SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(spread=(Sprea
 QUEUE = QueueName("q")
 
 
-def engine(ageing: Ageing, *, cpus: int = 1, **policy: object) -> Engine:
-    found = Engine(Policy(ageing=ageing, **policy))
+def engine(ageing: Ageing, *, cpus: int = 1) -> Engine:
+    found = Engine(Policy(ageing=ageing))
     found.queue_changed(Queue(QUEUE))
     allocatable = {"pods": 1_000_000, "cpu": cpus}
     found.cluster_changed(Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), NOW)
@@ -41,21 +42,13 @@ def admitted(state: Engine, now: int) -> list[str]:
     return [each.workload.name for each in state.plan(now).decisions if isinstance(each, Admit)]
 
 
-def finish(state: Engine, name: str, now: int) -> None:
-    workload = state.workloads[WorkloadUid(name)]
-    state.workload_changed(replace(workload, state=WorkloadState.FINISHED, admission=None), now)
-
-
 @pytest.mark.parametrize(
     ("waited", "raised", "next_raise"),
     [
         pytest.param(-5, 0, 10, id="created-later"),
-        pytest.param(0, 0, 10, id="new"),
         pytest.param(9, 0, 10, id="before-the-first-step"),
         pytest.param(10, 4, 20, id="first-step"),
-        pytest.param(29, 8, 30, id="second-step"),
         pytest.param(30, 10, None, id="at-most-max"),
-        pytest.param(10**9, 10, None, id="for-ever"),
     ],
 )
 def test_priority_rises_by_steps_up_to_max(waited, raised, next_raise):
@@ -74,66 +67,34 @@ def test_steps_wait_for_the_common_period():
 
 
 @pytest.mark.parametrize(
-    ("priorities", "ceilings"),
+    ("ageing", "priorities", "wakes"),
     [
-        pytest.param({0}, {0: 20}, id="one"),
-        pytest.param({0, 19}, {0: 39, 19: 39}, id="near"),
-        pytest.param({0, 20}, {0: 20, 20: 40}, id="max-apart"),
-        pytest.param({0, 15, 30}, {0: 50, 15: 50, 30: 50}, id="chain"),
+        pytest.param(Ageing(), [90, 0, 50], [None], id="without-ageing"),
+        pytest.param(Ageing(10 * MINUTE, 10, 20), [0, 0, 0], [None], id="in-a-queue-of-one-priority"),
+        pytest.param(Ageing(10 * MINUTE, 10, 20), [90, 0, 50], [10, 20, None], id="once-all-are-raised-by-max"),
     ],
 )
-def test_near_priorities_share_their_highest_raise(priorities, ceilings):
-    assert _ceilings(priorities, 20) == ceilings
-
-
-def test_no_update_is_due_without_ageing():
-    state = engine(Ageing())
-    for each in (job("running", 0), job("low", 0), job("high", 5)):
-        state.workload_changed(each, NOW)
-    state.plan(NOW)
-    assert state.context.ageing.next_raise() is None
-    assert len(state.pending.queues[QUEUE]) == 1
-
-
-def test_no_update_is_due_in_a_queue_of_one_priority():
-    state = engine(Ageing(10 * MINUTE, 10, 20))
-    for name in ("running", "first", "second"):
-        state.workload_changed(job(name, 0), NOW)
-    state.plan(NOW)
-    assert state.context.ageing.next_raise() is None
-
-
-def test_no_update_is_due_once_all_are_raised_by_max():
-    state = engine(Ageing(10 * MINUTE, 10, 20))
-    state.workload_changed(job("running", 90), NOW)
-    for name, priority in (("low", 0), ("high", 50)):
+def test_no_update_is_due_that_changes_no_order(ageing, priorities, wakes):
+    state, now = engine(ageing), NOW
+    for name, priority in zip(("running", "low", "high"), priorities, strict=True):
         state.workload_changed(job(name, priority), NOW)
-    assert state.plan(NOW).wake_at == NOW + 10 * MINUTE
-    state.plan(NOW + 10 * MINUTE)
-    state.plan(NOW + 20 * MINUTE)
-    assert state.context.ageing.next_raise() is None
+    for wake in wakes:
+        state.plan(now)
+        now = state.context.ageing.next_raise()
+        assert now == (None if wake is None else NOW + wake * MINUTE)
 
 
 def test_turning_ageing_off_restores_the_order():
-    state = engine(Ageing(10 * MINUTE, 10, 20))
-    for each in (job("running", 90), job("low", 0, NOW - 60 * MINUTE), job("high", 5)):
-        state.workload_changed(each, NOW)
-    state.plan(NOW)
-    names = [each.name for each in state.pending_workloads(QUEUE)]
-    state.policy_changed(Policy())
-    state.plan(NOW)
-    assert names == ["low", "high"]
-    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
-    assert state.raised_priority(state.workloads[WorkloadUid("low")]) is None
-
-
-def test_position_and_raised_priority_follow_waiting():
     state = engine(Ageing(10 * MINUTE, 10, 20))
     for each in (job("running", 90), job("low", 0, NOW - 10 * MINUTE), job("high", 5)):
         state.workload_changed(each, NOW)
     state.plan(NOW)
     low = state.workloads[WorkloadUid("low")]
     assert (state.position(low), state.raised_priority(low)) == (1, 10)
+    state.policy_changed(Policy())
+    state.plan(NOW)
+    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
+    assert state.raised_priority(low) is None
 
 
 def test_order_after_an_admission_applies_without_an_event():
@@ -145,14 +106,6 @@ def test_order_after_an_admission_applies_without_an_event():
     assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
 
 
-def test_waiting_does_not_let_a_workload_evict_others():
-    state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))
-    state.workload_changed(job("running", 15, NOW), NOW)
-    assert admitted(state, NOW) == ["running"]
-    state.workload_changed(job("low", 0, NOW - 60 * MINUTE), NOW)
-    assert not state.plan(NOW + 6 * MINUTE).decisions
-
-
 def test_workload_may_leave_between_the_parts_of_a_plan():
     state = engine(Ageing(after_ms=10 * MINUTE, step=1, max_raise=5))
     for each in (job("first", 1), job("second", 0)):
@@ -161,16 +114,6 @@ def test_workload_may_leave_between_the_parts_of_a_plan():
     assert admission.workload.name == "first"
     state.workload_removed(WorkloadUid("first"), NOW)
     assert admitted(state, NOW) == ["second"]
-
-
-@pytest.mark.parametrize(("priority", "evicted"), [(15, []), (25, ["low"])])
-def test_victim_counts_with_its_priority_at_admission(priority, evicted):
-    state = engine(Ageing(10 * MINUTE, 10, 20), preemption=EvictionPolicy(enabled=True))
-    state.workload_changed(job("low", 0, NOW - 60 * MINUTE), NOW)
-    assert admitted(state, NOW) == ["low"]
-    state.workload_changed(job("high", priority), NOW)
-    decisions = state.plan(NOW + 6 * MINUTE).decisions
-    assert [each.workload.name for each in decisions if isinstance(each, Evict)] == evicted
 
 
 def stream(
@@ -186,7 +129,8 @@ def stream(
                 added = job(name, bases[(number + each) % len(bases)], now)
                 state.workload_changed(replace(added, queue=queue), now)
         for name in [name for name, end in ends.items() if end <= now]:
-            finish(state, name, now)
+            over = replace(state.workloads[WorkloadUid(name)], state=WorkloadState.FINISHED, admission=None)
+            state.workload_changed(over, now)
             del ends[name]
         names = admitted(state, now)
         ends |= dict.fromkeys(names, now + run_minutes * MINUTE)
@@ -240,7 +184,3 @@ def test_bound_is_missed_only_with_a_mistake_in_ageing(monkeypatch, mistake, oth
         monkeypatch.setattr("controller.engine.fairness.ageing._ceilings", raise_alone)
     excess = excess_wait(0, Ageing(10 * MINUTE, 10, 40), [39], cpus=1, run_minutes=1, other=other)
     assert (excess > 0) == (mistake != "none")
-
-
-def test_priority_of_the_stream_beyond_max_is_not_covered():
-    assert excess_wait(0, Ageing(10 * MINUTE, 10, 40), [40], cpus=1, run_minutes=1) > 0
