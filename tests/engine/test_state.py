@@ -1,8 +1,10 @@
+"""Changes of the state that scenarios cannot express: echoes of own writes, and what needs no cycle."""
+
 from dataclasses import replace
 
-from controller.engine.plan import Evict, Plan
+from controller.engine.plan import Plan
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.state.workloads import Admission, ClusterCharge, WorkloadState
+from controller.engine.state.workloads import WorkloadState
 from tests.scenario import Scenario, cluster, workloads
 
 WORLD = {
@@ -29,28 +31,6 @@ def test_observed_admission_triggers_no_cycle():
     assert scenario.state.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
 
 
-def test_failed_admission_patch_frees_its_capacity():
-    scenario = Scenario(WORLD)
-    scenario.play({})
-    failed = replace(
-        scenario.by_name("j-1"), state=WorkloadState.PENDING, admission=None, hold=Refusal(Reason.SUSPENDED)
-    )
-    scenario.state.workload_changed(failed, scenario.now)
-    plan = scenario.state.plan(scenario.now)
-    assert [decision.workload.name for decision in plan.decisions] == ["j-2"]
-
-
-def test_workload_in_backoff_is_retried_when_it_ends():
-    scenario = Scenario({**WORLD, "jobs": []})
-    [job] = workloads({"name": "j", "queue": "q", "asks": {"cpu": 3}}, 0)
-    until = scenario.now + 5_000
-    scenario.state.workload_changed(replace(job, hold=Refusal(Reason.STARTUP_BACKOFF, until=until)), scenario.now)
-    plan = scenario.state.plan(scenario.now)
-    assert (plan.decisions, plan.wake_at) == ((), until)
-    assert scenario.state.plan(until - 1).decisions == ()
-    assert [decision.workload.name for decision in scenario.state.plan(until).decisions] == ["j"]
-
-
 def test_summary_without_headroom_change_triggers_no_cycle():
     scenario = Scenario(WORLD)
     scenario.play({})
@@ -58,49 +38,21 @@ def test_summary_without_headroom_change_triggers_no_cycle():
     assert not scenario.state._has_changed
 
 
-def test_moved_workload_is_charged_on_its_new_cluster():
-    scenario = Scenario({**WORLD, "clusters": [{"name": "m", "has": {"cpu": 4}}, {"name": "n", "has": {"cpu": 4}}]})
-    scenario.play({})
-    job = scenario.by_name("j-1")
-    moved = Admission(job.requirements.requests, (ClusterCharge("n", job.requirements.requests),))
-    scenario.state.workload_changed(replace(job, admission=moved), scenario.now)
-    booked = {site.name: site.charged["cpu"] for site in scenario.state.cluster_usage}
-    assert booked == {"m": 0, "n": 6000}
-
-
-def aborted(scenario, **changes):
-    job = scenario.by_name("j-1")
-    return replace(job, hold=Refusal(Reason.ABORTED), **changes)
-
-
-def test_aborted_admitted_workload_is_evicted_once():
+def test_aborted_workload_is_evicted_once_and_frees_its_capacity():
     scenario = Scenario(WORLD)
     scenario.play({})
-    scenario.state.workload_changed(aborted(scenario), scenario.now)
-    [decision] = scenario.state.plan(scenario.now).decisions
-    assert isinstance(decision, Evict)
-    assert (decision.workload.name, decision.reason) == ("j-1", EvictionReason.ABORTED)
-    scenario.state.workload_changed(aborted(scenario, priority=7), scenario.now)
-    assert scenario.state.plan(scenario.now).decisions == ()
-
-
-def test_workload_aborted_before_installation_is_not_evicted():
-    scenario = Scenario(WORLD)
-    scenario.play({})
-    admission = replace(scenario.by_name("j-1").admission, adopted=True)
-    scenario.state.workload_changed(aborted(scenario, admission=admission), scenario.now)
-    assert scenario.state.plan(scenario.now).decisions == ()
-
-
-def test_aborted_workload_frees_capacity_after_its_eviction():
-    scenario = Scenario(WORLD)
-    scenario.play({})
-    scenario.state.workload_changed(aborted(scenario), scenario.now)
-    scenario.state.plan(scenario.now)
-    gone = aborted(scenario, state=WorkloadState.PENDING, admission=None)
-    scenario.state.workload_changed(gone, scenario.now)
-    assert [each.workload.name for each in scenario.state.plan(scenario.now).decisions] == ["j-2"]
-    assert scenario.state.refusal(gone.uid).reason is Reason.ABORTED
+    job = replace(scenario.by_name("j-1"), hold=Refusal(Reason.ABORTED))
+    adopted = replace(job, admission=replace(job.admission, adopted=True))
+    scenario.state.workload_changed(adopted, scenario.now)
+    assert scenario.play({}).reasons == {}, "it ran before the installation"
+    scenario.state.workload_changed(job, scenario.now)
+    assert scenario.play({}).reasons == {"j-1": EvictionReason.ABORTED}
+    again = replace(scenario.by_name("j-1"), hold=Refusal(Reason.ABORTED), priority=7)
+    scenario.state.workload_changed(again, scenario.now)
+    assert scenario.play({}).evicted == []
+    scenario.state.workload_changed(replace(job, state=WorkloadState.PENDING, admission=None), scenario.now)
+    assert scenario.play({}).order == ["j-2"]
+    assert scenario.state.refusal(job.uid).reason is Reason.ABORTED
 
 
 def test_cached_refusal_is_dropped_when_a_cluster_changes():
@@ -125,29 +77,6 @@ def test_cached_refusal_is_dropped_when_a_cluster_changes():
     [told] = scenario.state.plan(scenario.now).waits
     assert told.workload.name == "a-large"
     assert (told.refusal.reason, told.refusal.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 4500)
-
-
-def test_workload_blocked_by_guarantee_is_retried_on_freed_quota():
-    scenario = Scenario(
-        {
-            "clusters": [{"name": "m", "has": {"cpu": 12}}],
-            "queues": [
-                {"name": "own", "guarantee": {"cpu": 4}},
-                {"name": "idle", "guarantee": {"cpu": 2}},
-                {"name": "busy"},
-            ],
-            "jobs": [
-                {"name": "stays", "queue": "busy", "asks": {"cpu": 4}, "on": "m"},
-                {"name": "ends", "queue": "busy", "asks": {"cpu": 2}, "on": "m"},
-                {"name": "waits", "queue": "own", "asks": {"cpu": 6}},
-            ],
-        }
-    )
-    scenario.play({})
-    assert scenario.state.refusal(scenario.by_name("waits").uid).reason is Reason.BLOCKED_BY_GUARANTEE
-    scenario.state.workload_removed(scenario.by_name("ends").uid, scenario.now)
-    plan = scenario.state.plan(scenario.now)
-    assert [decision.workload.name for decision in plan.decisions] == ["waits"]
 
 
 def test_changed_workload_keeps_its_published_reason():
