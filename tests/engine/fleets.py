@@ -65,7 +65,12 @@ class Fleet:
 
     def fits_now(self) -> bool:
         """Say whether the gang fits next to the running pods."""
-        return has_place(self.gang, [subtract(node.allocatable, node.used) for node in self.nodes])
+        return has_place(self.gang, self.free)
+
+    @property
+    def free(self) -> list[Resources]:
+        """Return what each node has left."""
+        return [subtract(node.allocatable, node.used) for node in self.nodes]
 
 
 def fleet(seed: int) -> Fleet:

@@ -1,40 +1,97 @@
-"""Random fleets: no gang that fits an empty fleet is refused for good; counts admitted gangs that do not fit.
+"""Random fleets: which gangs are admitted that do not fit the nodes, and which are refused though they fit.
 
-``make test`` checks some of the fleets, ``make test-long`` 2,000, and
-prints the rates that docs/concepts/placement.md names.
+``make test`` checks some of the fleets; ``make test-long`` checks 2,000 and prints the rates that
+docs/concepts/placement.md names.
 """
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
 from controller.engine.engine import Engine
+from controller.engine.plan import Admit
 from controller.engine.policy import NodeShapes, Policy
 from controller.engine.reasons import Reason
+from controller.engine.state.estimates import Estimate, Query
 from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload, WorkloadUid
-from tests.engine.fleets import Fleet, fleet
+from tests.engine.fleets import Fleet, fleet, has_place
 
 FEW, MANY = 300, 2_000
+NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
+
+Count = Callable[[Query, Sequence[Resources]], int]
+
+
+def build(found: Fleet, policy: Policy, *, copies: int = 1) -> Engine:
+    state = Engine(policy)
+    state.queue_changed(Queue(QueueName("a")))
+    state.cluster_changed(found.cluster, 0)
+    for number in range(copies):
+        uid = WorkloadUid(f"u{number}")
+        state.workload_changed(Workload(uid, "ml", f"j{number}", "Job", QueueName("a"), found.shape), 0)
+    return state
 
 
 def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
     """Return the pending reason of the gang, ``None`` if it is admitted."""
-    state = Engine(Policy(node_shapes=shapes))
-    state.queue_changed(Queue(QueueName("a")))
-    state.cluster_changed(found.cluster, 0)
-    state.workload_changed(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("a"), found.shape), 0)
+    state = build(found, Policy(node_shapes=shapes))
     state.plan(0)
-    refusal = state.refusal(WorkloadUid("u"))
+    refusal = state.refusal(WorkloadUid("u0"))
     return None if refusal is None else refusal.reason
 
 
-NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
+def admitted(found: Fleet, count: Count, *, copies: int = 1) -> int:
+    """Return how many of *copies* equal gangs are admitted while the estimator observes none of them."""
+    state, decisions = build(found, Policy(node_estimates=True), copies=copies), list[object]()
+    for now in range(1 + copies):
+        plan = state.plan(now)
+        decisions += plan.decisions
+        for query in plan.queries:
+            state.cluster_estimated(Estimate(query, count(query, found.free)), now)
+    return sum(isinstance(each, Admit) for each in decisions)
 
 
-def rates(seeds: Iterable[int]) -> Counter[str]:
-    """Evaluate the fleets with resource models and with node shapes; count admitted gangs and those that do not fit."""
+def one_by_one(query: Query, free: Sequence[Resources]) -> int:
+    """Count equal pods, node by node."""
+    asked = query.gang[0].requests
+    return sum(max(min(node.get(name, 0) // amount for name, amount in asked if amount > 0), 0) for node in free)
+
+
+def exactly(query: Query, free: Sequence[Resources]) -> int:
+    """Count whole gangs by trying all placements, two at most."""
+    if len(query.gang) == 1:
+        return one_by_one(query, free)
+    sets = 0
+    while sets < 2 and has_place([(each.amounts, each.minimum * (sets + 1)) for each in query.gang], free):
+        sets += 1
+    return sets
+
+
+def by_first_fit(query: Query, free: Sequence[Resources]) -> int:
+    """Count whole gangs as Karmada does: component by component, by first fit."""
+    if len(query.gang) == 1:
+        return one_by_one(query, free)
+    left, sets = [dict(node) for node in free], 0
+    while sets < 2 and all(_placed(each.amounts, each.minimum, left) for each in query.gang):
+        sets += 1
+    return sets
+
+
+def _placed(request: Resources, count: int, left: list[dict[str, int]]) -> bool:
+    for node in left:
+        fits = min(node.get(name, 0) // amount for name, amount in request.items() if amount > 0)
+        taken = max(min(fits, count), 0)
+        count -= taken
+        for name, amount in request.items():
+            node[name] = node.get(name, 0) - taken * amount
+    return count == 0
+
+
+def check_models_and_shapes(seeds: Iterable[int]) -> None:
+    """Check that no gang that fits is refused, for good or now, with resource models and with node shapes."""
     counts: Counter[str] = Counter()
     for seed in seeds:
         found = fleet(seed)
@@ -46,29 +103,57 @@ def rates(seeds: Iterable[int]) -> Counter[str]:
             counts[f"{means}: admitted"] += reason is None
             counts[f"{means}: in vain"] += reason is None and not now
             counts[f"{means}: never fits"] += reason is None and not empty
-    return counts
-
-
-def in_percent(counts: Counter[str], means: str, what: str) -> float:
-    return 100 * counts[f"{means}: {what}"] / max(counts[f"{means}: admitted"], 1)
-
-
-def report(counts: Counter[str]) -> None:
     for means in ("models", "node shapes"):
-        vain, never = (in_percent(counts, means, what) for what in ("in vain", "never fits"))
-        admitted = counts[f"{means}: admitted"]
-        print(f"{means}: {admitted} gangs admitted, {vain:.1f} % do not fit now, {never:.1f} % never fit")  # noqa: T201 - the rates
-
-
-def test_gang_fitting_an_empty_fleet_never_exceeds_every_cluster():
-    counts = rates(range(FEW))
-    report(counts)
+        vain, never = (percent(counts, means, what) for what in ("in vain", "never fits"))
+        said = f"{counts[f'{means}: admitted']} gangs admitted, {vain:.1f} % do not fit now, {never:.1f} % never fit"
+        print(f"{means}: {said}")  # noqa: T201 - the rates
     assert counts["node shapes: never fits"] == 0
     assert counts["node shapes: in vain"] < counts["models: in vain"]
 
 
+def check_estimates(seeds: Iterable[int]) -> None:
+    """Check that every admitted gang has a placement, and that few gangs are refused wrongly."""
+    counts: Counter[str] = Counter()
+    for seed in seeds:
+        found = fleet(seed)
+        fits = found.fits_now()
+        for means, count in (("exact", exactly), ("first fit", by_first_fit)):
+            is_admitted = admitted(found, count) == 1
+            counts[f"{means}: admitted"] += is_admitted
+            counts[f"{means}: in vain"] += is_admitted and not fits
+            counts[f"{means}: refused"] += fits and not is_admitted
+        counts["fits"] += fits
+    for means in ("exact", "first fit"):
+        vain, refused = percent(counts, means, "in vain"), 100 * counts[f"{means}: refused"] / counts["fits"]
+        said = f"{counts[f'{means}: admitted']} admitted, {vain:.1f} % in vain, {refused:.1f} % refused wrongly"
+        print(f"{means}: {said}")  # noqa: T201 - the rates
+    assert counts["exact: in vain"] == counts["first fit: in vain"] == 0
+    assert counts["exact: refused"] * 100 <= counts["fits"]
+
+
+def percent(counts: Counter[str], means: str, what: str) -> float:
+    return 100 * counts[f"{means}: {what}"] / max(counts[f"{means}: admitted"], 1)
+
+
+def test_gang_fitting_an_empty_fleet_never_exceeds_every_cluster():
+    check_models_and_shapes(range(FEW))
+
+
+def test_estimated_gangs_always_have_a_placement():
+    check_estimates(range(FEW))
+
+
 @pytest.mark.long
-def test_gang_fitting_any_of_2000_empty_fleets_is_not_refused():
-    counts = rates(range(MANY))
-    report(counts)
-    assert counts["node shapes: never fits"] == 0
+@pytest.mark.parametrize("check", [check_models_and_shapes, check_estimates])
+def test_verdicts_are_correct_on_2000_fleets(check):
+    check(range(MANY))
+
+
+def test_gangs_admitted_with_unobserved_ones_fit_together():
+    counts: Counter[int] = Counter()
+    for seed in range(FEW):
+        found = fleet(seed)
+        count = admitted(found, exactly, copies=3)
+        assert has_place([(request, number * count) for request, number in found.gang], found.free), f"fleet {seed}"
+        counts[count] += 1
+    assert min(counts[1], counts[2] + counts[3]) > 10, "where there is room for several, several are admitted"
