@@ -10,7 +10,7 @@ from statistics import NormalDist
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import Backfill, HeadReservation, Policy
+from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -28,18 +28,10 @@ from tests.workloads import changed
 
 MINUTE = 60_000
 START = 1_000_000_000
-SCHEDULES = 15
+SCHEDULES = 40
 LEARNED_SCHEDULES = 20
 LATE_WORLDS = 150
-
-
-@dataclass(frozen=True, slots=True)
-class Missed:
-    """A workload that started after its promised time."""
-
-    uid: WorkloadUid
-    promised: int
-    started: int | None
+CONFIDENCE, DEVIATION = 0.9, 0.8
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,22 +47,29 @@ class Scale:
 SMALL = Scale(workloads=(4, 7), gap=2, run_time=8, size=(3, 6))
 
 
+def log_normal(median: float, probability: float) -> int:
+    """Return a quantile of the run times with this median."""
+    return round(median * exp(DEVIATION * NormalDist().inv_cdf(probability)))
+
+
+def learned(median: int) -> tuple[int, tuple[int, ...]]:
+    """Return the expected run time, which is exceeded as seldom as CONFIDENCE allows, and the bounds beyond it."""
+    times = [log_normal(median, 1 - (1 - CONFIDENCE) / 2**halvings) for halvings in range(MISS_BUDGET.bit_length())]
+    return times[0], tuple(times[1:])
+
+
 class Schedule:
-    """A random load on up to three clusters, with the run time of each workload, exact without *overrun* and *known*.
+    """A random load on up to three clusters, with the run time of each workload, exact or learned.
 
     The promises of queue "q" are judged: it deserves all, so its reservations bind the other queues.
     """
 
-    def __init__(
-        self, seed: int, policy: Policy, *, overrun: int = 0, scale: Scale = Scale(), known: "Known | None" = None
-    ) -> None:
+    def __init__(self, seed: int, scale: Scale, *, is_learned: bool = False) -> None:
         self.dice = Random(seed)
         self.scale = scale
-        self.known = known
+        self.is_learned = is_learned
         self.now = START
-        self.overrun = overrun
-        """How much longer each workload runs than is known."""
-        self.state = Engine(policy)
+        self.state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
         self.state.cycle.reason_updates.is_enabled = False
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
         self.size = self.dice.randint(*scale.size)
@@ -83,8 +82,10 @@ class Schedule:
         self.state.queue_changed(Queue(QueueName("p"), capability={"cpu": self.capability}))
         everything = {"cpu": self.size * len(self.names), "memory": 2 * self.size * len(self.names)}
         self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
-        self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][: self.dice.randint(1, 1 if known else 3)]
-        guarantee = {"cpu": 1} if self.dice.random() < 0.2 and not known else {}
+        self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][
+            : self.dice.randint(1, 1 if is_learned else 3)
+        ]
+        guarantee = {"cpu": 1} if self.dice.random() < 0.2 and not is_learned else {}
         if guarantee:
             # The fair share of "q" is without what the other queue is guaranteed; beyond it reservations do not bind.
             self.queues = self.queues[:1]
@@ -97,7 +98,8 @@ class Schedule:
         """Workloads that started late although what ran before the promise had released enough for it."""
         self.promises = 0
         self.backfilled = 0
-        self.missed: list[Missed] = []
+        self.missed: list[WorkloadUid] = []
+        """Workloads that started after their promised time, or not at all."""
         self.wakes: set[int] = set()
         self._submit_all()
 
@@ -113,8 +115,8 @@ class Schedule:
         parts = self.dice.randint(2, len(self.names)) if is_wide and len(self.names) > 1 else 1
         gang = HyperJobGang(f"h{number}/1", parts, parts) if parts > 1 and self.dice.random() < 0.5 else None
         run_time, bounds = self.dice.randint(1, self.scale.run_time) * MINUTE, ()
-        if self.known is not None:
-            run_time, bounds = self.known.times(run_time)
+        if self.is_learned:
+            run_time, bounds = learned(run_time)
         queue = self.dice.choice(self.queues)
         found = []
         for part in range(parts if gang else 1):
@@ -140,10 +142,11 @@ class Schedule:
 
     def _run_time(self, workload: Workload) -> int:
         """Return the time for which *workload* will run."""
-        if self.known is None:
-            return (workload.run_time_ms or 0) + self.overrun
-        median = (workload.run_time_ms or 0) / exp(self.known.deviation * NormalDist().inv_cdf(self.known.confidence))
-        return max(round(median * self.dice.lognormvariate(0, self.known.deviation)), 1)
+        expected = workload.run_time_ms or 0
+        if not self.is_learned:
+            return expected
+        median = expected / exp(DEVIATION * NormalDist().inv_cdf(CONFIDENCE))
+        return max(round(median * self.dice.lognormvariate(0, DEVIATION)), 1)
 
     def _judge_delays(self) -> None:
         """Count the promises due now that only workloads admitted since then prevent from being kept."""
@@ -206,48 +209,25 @@ class Schedule:
             uid = decision.workload.uid
             promised = self.promised.pop(uid, None)
             if promised is not None and promised < self.now:
-                self.missed.append(Missed(uid, promised, self.now))
+                self.missed.append(uid)
             self.backfilled += bool(self.promised)
             heappush(self.events, (self.now + self.run_times[uid], -1, uid))
-        if self.known is not None:
+        if self.is_learned:
             self._judge_delays()
-        late = [uid for uid, promised in self.promised.items() if promised < self.now]
-        self.missed += [Missed(uid, self.promised.pop(uid), None) for uid in late]
+        for uid in [uid for uid, promised in self.promised.items() if promised < self.now]:
+            del self.promised[uid]
+            self.missed.append(uid)
         if plan.wake_at is not None and len(self.state.pending) and plan.wake_at not in self.wakes:
             self.wakes.add(plan.wake_at)
             heappush(self.events, (plan.wake_at, -1, "wake"))
-
-
-@dataclass(frozen=True, slots=True)
-class Known:
-    """What is known of run times that are log-normal: the quantiles of a confidence."""
-
-    confidence: float = 0.9
-    deviation: float = 0.8
-    jointly: bool = True
-    """Whether the bounds that are exceeded less probably are known, too."""
-
-    def times(self, median: int) -> tuple[int, tuple[int, ...]]:
-        """Return the expected run time and its bounds."""
-        probabilities = [1 - (1 - self.confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
-        times = [round(median * exp(self.deviation * NormalDist().inv_cdf(each))) for each in probabilities]
-        return times[0], tuple(times[1:]) if self.jointly else ()
-
-
-def play(
-    seed: int, *, enabled: bool = True, overrun: int = 0, scale: Scale = Scale(), known: Known | None = None
-) -> Schedule:
-    policy = Policy(head_reservation=HeadReservation(after_ms=MINUTE), backfill=Backfill(enabled=enabled))
-    schedule = Schedule(seed, policy, overrun=overrun, scale=scale, known=known)
-    schedule.play()
-    return schedule
 
 
 def check(seeds: range, scale: Scale = Scale()) -> int:
     """Return how many workloads were admitted while others had a promise, of which none was missed."""
     backfilled = 0
     for seed in seeds:
-        schedule = play(seed, scale=scale)
+        schedule = Schedule(seed, scale)
+        schedule.play()
         assert not schedule.missed, f"seed {seed}"
         backfilled += schedule.backfilled
     return backfilled
@@ -255,6 +235,8 @@ def check(seeds: range, scale: Scale = Scale()) -> int:
 
 def test_exact_run_times_miss_no_promised_start():
     assert check(range(SCHEDULES)) > SCHEDULES
+    # Several reservations are made in one cycle.
+    check(range(63103, 63104), SMALL)
 
 
 @pytest.mark.long
@@ -265,13 +247,15 @@ def test_exact_run_times_miss_no_promise_in_100_000_schedules():
 
 def test_learned_run_times_delay_promises_at_most_as_configured():
     scale = Scale(workloads=(40, 60), gap=2, run_time=30, size=(12, 20))
-    schedules = [play(seed, scale=scale, known=Known()) for seed in range(LEARNED_SCHEDULES)]
+    schedules = [Schedule(seed, scale, is_learned=True) for seed in range(LEARNED_SCHEDULES)]
+    for schedule in schedules:
+        schedule.play()
     promises, delayed = (sum(getattr(each, name) for each in schedules) for name in ("promises", "delayed"))
     assert promises > 5 * LEARNED_SCHEDULES
     assert delayed <= 0.1 * promises + 3 * sqrt(0.1 * 0.9 * promises)
 
 
-def late_backfills(seed: int, known: Known) -> tuple[int, int]:
+def late_backfills(seed: int) -> tuple[int, int]:
     """Return how many of ten workloads are backfilled while one waits for a whole cluster, and how many end late."""
     dice, ends = Random(seed), START + 100 * MINUTE
     state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
@@ -295,27 +279,17 @@ def late_backfills(seed: int, known: Known) -> tuple[int, int]:
     for number in range(10):
         name = f"small{number}"
         medians[name] = dice.randint(5, 40) * MINUTE
-        submit(name, 1, now, *known.times(medians[name]))
+        submit(name, 1, now, *learned(medians[name]))
     admitted = [decision.workload.uid for decision in state.plan(now).decisions]
     for uid in admitted:
-        late += now + medians[uid] * dice.lognormvariate(0, known.deviation) > ends
+        late += now + medians[uid] * dice.lognormvariate(0, DEVIATION) > ends
     return len(admitted), late
 
 
 def test_backfilled_workloads_delay_together_as_configured():
-    worlds = [late_backfills(seed, Known()) for seed in range(LATE_WORLDS)]
+    worlds = [late_backfills(seed) for seed in range(LATE_WORLDS)]
     assert sum(backfilled for backfilled, _ in worlds) > 3 * LATE_WORLDS
     assert sum(late > 0 for _, late in worlds) <= 0.1 * LATE_WORLDS + 3 * sqrt(0.1 * 0.9 * LATE_WORLDS)
-
-
-def test_each_known_alone_delays_more_often():
-    worlds = [late_backfills(seed, Known(jointly=False)) for seed in range(LATE_WORLDS)]
-    assert sum(late > 0 for _, late in worlds) > 0.2 * LATE_WORLDS
-
-
-def test_disabled_backfill_promises_nothing():
-    schedules = [play(seed, enabled=False) for seed in range(8)]
-    assert not any(schedule.promised or schedule.backfilled for schedule in schedules)
 
 
 def test_windows_that_were_not_forecast_again_are_unchanged(monkeypatch):
@@ -329,8 +303,8 @@ def test_windows_that_were_not_forecast_again_are_unchanged(monkeypatch):
         return forecasts[-1]
 
     monkeypatch.setattr(BackfillWindows, "update", update_twice)
-    for seed in range(8):
-        play(seed, overrun=seed % 2 * 5 * MINUTE)
+    for seed in range(4):
+        Schedule(seed, Scale(), is_learned=seed % 2 == 1).play()
     assert not all(forecasts)
 
 
@@ -347,8 +321,8 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
         return is_fulfilled(trial)
 
     monkeypatch.setattr(_Trial, "is_fulfilled", compare)
-    for seed in range(8):
-        play(seed)
+    for seed in range(4):
+        Schedule(seed, Scale()).play()
     assert {*found} == {True, False}
 
 
@@ -369,7 +343,3 @@ def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
         granted |= any(note.reservation is not None for note in state.plan(now).record_updates)
         now += MINUTE
     assert granted is is_granted
-
-
-def test_reservations_of_one_cycle_keep_their_promises():
-    assert not play(63103, scale=SMALL).missed
