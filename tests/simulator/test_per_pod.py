@@ -18,13 +18,7 @@ def test_five_gangs_finish_one_after_another():
     ]
 
 
-def test_gang_is_never_placed_partially():
-    result = Simulation(GANG).run()
-    assert {simulated.admission.charge["cpu"] for simulated in result.jobs} == {6000}
-    assert result.share_metrics.queues["training"].usage_area["cpu"] == 5 * 6000 * 60_000
-
-
-@pytest.mark.parametrize("seed", range(50))
+@pytest.mark.parametrize("seed", range(10))
 def test_admission_pod_by_pod_deadlocks(seed):
     found = admit_per_pod(GANG, seed)
     assert found.is_deadlocked
@@ -39,7 +33,3 @@ def test_admission_pod_by_pod_succeeds_with_enough_capacity():
 def test_too_large_job_holds_capacity_pod_by_pod():
     found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
     assert (found.finished, found.stuck_jobs, found.wasted_pods) == (0, 1, 8)
-
-
-def test_same_seed_gives_the_same_order():
-    assert admit_per_pod(GANG, 7) == admit_per_pod(GANG, 7)

@@ -20,16 +20,6 @@ def read(gauge, state, *, at, cpu):
     gauge.read(state.queue_shares, at * 1000)
 
 
-def test_areas_are_integrated_between_observations():
-    gauge, state = ShareMetrics(), reported(job("a", 6, on="m"))
-    read(gauge, state, at=0, cpu=8)
-    state.workload_removed("uid-a", START + 5000)
-    read(gauge, state, at=5, cpu=8)
-    gauge.close(20_000)
-    assert gauge.queues["q"].usage_area["cpu"] == 6000 * 5000
-    assert gauge.capacity_area["cpu"] == 8000 * 20_000
-
-
 def test_gaps_are_fractions_of_current_capacity():
     # Of 8 CPUs q holds 6 and is due 4 for 10 seconds, since r waits for 6; of 80 it is due all that it holds.
     gauge, state = ShareMetrics(), reported(job("a", 6, on="m"), job("b", 6, queue="r"))
