@@ -7,18 +7,11 @@ from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import summarise
 from controller.simulator.trace import SimulationSettings
-from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, JobStream, cohorts_load
+from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, cohorts_load
 from tests.traces.load import to_trace
 
 SMALL = CohortShape(
-    cohorts=2,
-    queues=3,
-    streams=(
-        JobStream("small", 35, cpu=1, interval=100, runtime=200, priority=50),
-        JobStream("medium", 10, cpu=5, interval=500, runtime=500, priority=100),
-        JobStream("large", 5, cpu=20, interval=1200, runtime=1000, priority=200),
-    ),
-    max_usage=60,
+    cohorts=2, queues=3, streams=tuple(replace(each, count=each.count // 10) for each in THIRTY.streams), max_usage=60
 )
 
 
@@ -53,16 +46,13 @@ def test_every_queue_gets_the_same_jobs():
 
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_small_cohort_load_is_near_the_ideal_makespan(clusters):
+    assert {each.allocatable["cpu"] for each in cohorts_load(SMALL, clusters=clusters).clusters} == {
+        120_000 // clusters
+    }
     summary = summarise(played(SMALL, clusters=clusters))
     assert summary.jobs.finished == 2 * 3 * 50
     assert summary.makespan * 1000 <= SMALL.ideal_makespan * 6 / 5
     assert summary.fairness > 0.95
-
-
-def test_cohorts_and_queues_stay_within_their_limits():
-    result = played(SMALL)
-    for name, track in result.share_metrics.queues.items():
-        assert track.usage_area.get("cpu", 0) <= 60_000 * result.ended_at or name == "root"
 
 
 def test_makespan_is_bounded_by_a_low_write_rate():
@@ -92,8 +82,3 @@ def test_makespan_is_bounded_by_fifty_writes_per_second():
     summary = summarise(played(THIRTY, writes_per_second=50))
     assert summary.jobs.finished == 15_000
     assert 300 <= summary.makespan <= 305
-
-
-def test_clusters_divide_the_capacity_of_all_cohorts():
-    load = cohorts_load(replace(SMALL, cohorts=3), clusters=2)
-    assert [each.allocatable["cpu"] for each in load.clusters] == [90_000, 90_000]
