@@ -31,7 +31,7 @@ from controller.forecast.counterfactuals import (
     PendingJob,
     find_counterfactuals,
 )
-from controller.forecast.trials import Trials, finished, least, step_of
+from controller.forecast.trials import Trials, finished, step_of
 from tests.engine.test_remedies import NOW, Case, pending
 from tests.workloads import changed
 
@@ -156,9 +156,9 @@ def changed_template(template: JobTemplate, change: FieldChange) -> JobTemplate:
 
 
 def counterfactuals(seed: int, *, most: int = 3) -> Iterator[tuple[WorkloadUid, Counterfactual]]:
-    """Yield the counterfactuals of the first pending workloads of one state."""
+    """Yield the counterfactuals of the first pending workloads of one state, whose engine does not change."""
     world = World(seed)
-    engine = world.state()
+    engine, untouched = world.state(), take_checkpoint(World(seed).state())
     history = take_history(engine)
     plan = engine.plan(NOW)
     waiting = pending(engine)
@@ -168,6 +168,13 @@ def counterfactuals(seed: int, *, most: int = 3) -> Iterator[tuple[WorkloadUid, 
         job = PendingJob(engine.workloads[uid], world.templates[uid], zero, CLASSES, engine.workloads[uid].name)
         for counterfactual in find_counterfactuals(trials, job):
             yield uid, counterfactual
+        after = take_checkpoint(engine)
+        assert sorted(after.workloads, key=uid_of) == sorted(untouched.workloads, key=uid_of)
+        assert (after.queues, after.history) == (untouched.queues, untouched.history)
+
+
+def uid_of(workload: Workload) -> WorkloadUid:
+    return workload.uid
 
 
 def is_admitted(seed: int, uid: WorkloadUid, changes: tuple[FieldChange, ...]) -> bool:
@@ -230,33 +237,3 @@ def test_counterfactuals_admit_and_are_minimal():
 def test_counterfactuals_of_twenty_thousand_states(first):
     """Check a thousand states; one range runs alone as ``-k "[5000]"``."""
     print(check(range(first, first + 1000)))  # noqa: T201 -- the figures of the long run
-
-
-def test_trials_leave_the_engine_unchanged():
-    for seed in range(15):
-        world = World(seed)
-        engine, untouched = world.state(), take_checkpoint(World(seed).state())
-        history = take_history(engine)
-        plan = engine.plan(NOW)
-        waiting = pending(engine)
-        trials = Trials(engine, history, NOW, plan)
-        for uid in waiting[:3]:
-            job = PendingJob(engine.workloads[uid], world.templates[uid], zero, CLASSES, engine.workloads[uid].name)
-            list(find_counterfactuals(trials, job))
-            after = take_checkpoint(engine)
-            assert sorted(after.workloads, key=uid_of) == sorted(untouched.workloads, key=uid_of)
-            assert (after.queues, after.history) == (untouched.queues, untouched.history)
-
-
-def uid_of(workload: Workload) -> WorkloadUid:
-    return workload.uid
-
-
-def test_guess_is_tried_first_and_the_result_is_least():
-    for answer in range(1, 20):
-        for guess in range(25):
-            asked = []
-            found = least(lambda n, answer=answer, asked=asked: asked.append(n) or n >= answer, 19, guess)
-            assert found == answer
-            assert len(asked) <= 2 or guess != answer or guess == 19
-    assert least(lambda _: False, 19, 5) is None

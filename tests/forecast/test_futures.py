@@ -2,7 +2,6 @@ from dataclasses import replace
 from math import log
 from statistics import median, pstdev
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -121,35 +120,22 @@ def test_start_waits_for_the_workload_that_frees_its_cluster():
     assert [(blocker.workload.name, blocker.cluster) for blocker in start.after] == [("large", "m2")]
 
 
-def test_start_after_the_horizon_is_unknown():
+def test_start_after_the_horizon_or_never_is_unknown():
     found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
     assert forecast(found, "new", horizon=99_000)[UID("uid-new")].p50 is None
     assert forecast(found, "new", horizon=100_000)[UID("uid-new")].p50 == START + 100_000
-
-
-def test_workload_that_never_fits_has_no_start():
     start = forecast(trace(job("giant", 9)), "giant")[UID("uid-giant")]
     assert (start.p10, start.p50, start.p90, start.after) == (None, None, None, ())
-
-
-def test_workloads_behind_the_loaded_ones_start_too():
-    found = trace(*(job(f"{number:03}", 8, runs=10) for number in range(100)))
-    start = forecast(found, "099")[UID("uid-099")]
-    assert start.p50 == START + 990_000
-
-
-def test_forecast_does_not_change_the_engine():
-    engine = engine_of(trace(job("a", 8), job("b", 8)))
-    before = take_checkpoint(engine)
-    list(StartForecaster(engine, START).forecasts([UID("uid-b")], [Future(lambda *_: 10_000)]))
-    assert take_checkpoint(engine) == before
 
 
 def test_each_future_makes_the_interval_wider_or_equal():
     found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
     futures = [Future(lambda *_, seconds=seconds: seconds * 1000) for seconds in (50, 100, 10, 500)]
     uid = UID("uid-new")
-    seen = [each[uid] for each in StartForecaster(engine_of(found), START).forecasts([uid], futures)]
+    engine = engine_of(found)
+    before = take_checkpoint(engine)
+    seen = [each[uid] for each in StartForecaster(engine, START).forecasts([uid], futures)]
+    assert take_checkpoint(engine) == before
     assert [(each.p10 - START, each.p90 - START, each.futures) for each in seen] == [
         (50_000, 50_000, 1),
         (50_000, 100_000, 2),
@@ -158,12 +144,9 @@ def test_each_future_makes_the_interval_wider_or_equal():
     ]
 
 
-@pytest.mark.parametrize(("probability", "expected"), [(0.1, 1), (0.5, 5), (0.9, 9), (0.25, 2.5), (0.01, 1), (0.99, 9)])
-def test_order_statistic_of_nine_times(probability, expected):
-    assert order_statistic([hundred * 100 for hundred in range(1, 10)], 9, probability) == expected * 100
-
-
-def test_order_statistic_beyond_the_known_times_is_unknown():
+def test_order_statistic_is_interpolated_or_unknown():
+    times = [hundred * 100 for hundred in range(1, 10)]
+    assert [order_statistic(times, 9, each) for each in (0.01, 0.25, 0.5, 0.99)] == [100, 250, 500, 900]
     assert order_statistic([1, 2], 9, 0.1) == 1
     assert order_statistic([1, 2], 9, 0.5) is None
 
