@@ -58,13 +58,9 @@ def test_cached_exceeding_requests_follow_usage_and_requests():
         if step % 50 == 49:
             index.remove(step // 50, known.pop(step // 50))
         assert cached.of(index, limit, taken, has_pods=True) == index.exceeding(subtract(limit, taken))
-
-
-def test_cached_exceeding_requests_ignore_pods_without_limit():
-    index = RequestIndex()
-    index.add(0, {"pods": 2})
-    assert not ExceedingRequests().of(index, {}, {}, has_pods=False)
-    assert ExceedingRequests().of(index, {}, {}, has_pods=True) == 1
+    index.add(40, {"pods": 2})
+    assert not ExceedingRequests().of(index, limit, {}, has_pods=False) & 1 << 40
+    assert ExceedingRequests().of(index, limit, {}, has_pods=True) & 1 << 40
 
 
 def test_union_of_slots_follows_changes_of_single_clusters():
@@ -115,7 +111,10 @@ def check_sets(life: Life) -> None:
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_sets_agree_with_checks_of_each_requirement(seed):
+def test_sets_agree_with_checks_of_each_requirement(monkeypatch, seed):
+    if seed % 4 == 0:
+        # Slots are numbered anew after each change.
+        monkeypatch.setattr(fitting_index, "_MAX_UNUSED_SLOTS", -(10**6))
     life = Life(seed, exchanges=seed % 2 == 1, groups=seed % 3 == 0)
     for step in range(120):
         life.happen()
@@ -155,21 +154,7 @@ def test_cluster_between_the_last_fitting_and_a_freed_one():
     assert cache.fits(cache.get(requirements)), "the second cluster is still empty"
 
 
-def test_renumbered_slots_change_no_decision(monkeypatch):
-    plans = []
-    for unused in (1024, -(10**6)):
-        monkeypatch.setattr(fitting_index, "_MAX_UNUSED_SLOTS", unused)
-        life, decisions = Life(4, exchanges=True, groups=True), []
-        for _ in range(120):
-            life.happen()
-            decisions.append(life.state.plan(life.now))
-            check_pending_requirements(life.state.context.pending, life.state.tree())
-        plans.append(decisions)
-    assert plans[0] == plans[1]
-    assert any(plan.decisions for plan in plans[0])
-
-
-@pytest.mark.parametrize("most", [0, 2, 32])
+@pytest.mark.parametrize("most", [0, 2])
 def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
     monkeypatch.setattr(pending, "_MAX_COUNTED_CLASSES", most)
     life = Life(7)

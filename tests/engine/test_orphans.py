@@ -10,7 +10,7 @@ from controller.engine.engine import Engine
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.orphans import Orphan, Orphans
 from controller.engine.state.resources import add, positive, total
-from controller.engine.state.workloads import Workload, WorkloadState
+from controller.engine.state.workloads import WorkloadState
 from tests.scenario import Scenario, cluster
 
 SETTLE_MS = 30_000
@@ -86,19 +86,12 @@ def _due(state: Engine) -> Mapping[str, int]:
     return positive(total([*charges, *orphaned]))
 
 
-def test_failed_patch_of_a_preserved_workload_orphans_no_charge():
+def test_only_deleted_preserved_workloads_orphan_charges():
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "preserved": True}]})
-    scenario.play({})
-    admitted: Workload = scenario.by_name("j")
-    assert admitted.state is WorkloadState.ADMITTED
-    scenario._update(admitted, state=WorkloadState.PENDING, admission=None)
-    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans()
     assert scenario.play({}).admitted == {"j": ["m"]}
-
-
-def test_finished_preserved_workload_orphans_no_charge():
-    scenario = Scenario(WORLD)
-    scenario.play({})
-    assert scenario.play({"finish": ["kept"]}).admitted == {"next": ["m"]}
-    scenario.play({"remove": ["kept"]})
-    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans()
+    scenario._update(scenario.by_name("j"), state=WorkloadState.PENDING, admission=None)
+    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans(), "its patch failed"
+    assert scenario.play({}).admitted == {"j": ["m"]}
+    scenario.play({"finish": ["j"]})
+    scenario.play({"remove": ["j"]})
+    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans(), "it has finished"

@@ -1,6 +1,6 @@
 """Reservations end the starvation of wide workloads without blocking other clusters (O6)."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from random import Random
 
 import pytest
@@ -28,14 +28,6 @@ ONE = Placement(spread=(Spread("cluster", 1, 1),))
 NEVER = HeadReservation(after_ms=10**12)
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
-    """A small running job."""
-
-    ends_at: int
-    cluster: ClusterName
-
-
 class Stream:
     """Clusters kept full by small jobs, and a wide workload that needs more than they ever free at once."""
 
@@ -43,7 +35,8 @@ class Stream:
         self.dice = Random(seed)
         self.now = 1_000_000_000
         self.number = 0
-        self.running: dict[WorkloadUid, Run] = {}
+        self.running: dict[WorkloadUid, tuple[int, ClusterName]] = {}
+        """End and cluster of each running job."""
         self.started: dict[str, int] = {}
         """Start times of the wide workloads."""
         self.state = Engine(Policy(head_reservation=reservation))
@@ -96,7 +89,7 @@ class Stream:
 
     def step(self) -> Plan:
         self.now += STEP
-        for uid in [uid for uid, run in self.running.items() if run.ends_at <= self.now]:
+        for uid in [uid for uid, (ends_at, _) in self.running.items() if ends_at <= self.now]:
             del self.running[uid]
             over = replace(self.state.workloads[uid], state=WorkloadState.FINISHED, admission=None)
             self.state.workload_changed(over, self.now)
@@ -108,7 +101,7 @@ class Stream:
         for decision in plan.decisions:
             assert isinstance(decision, Admit)
             ends_at = self.now + self.dice.randint(1, LONGEST // STEP) * STEP
-            self.running[decision.workload.uid] = Run(ends_at, decision.clusters[0].name)
+            self.running[decision.workload.uid] = ends_at, decision.clusters[0].name
             if decision.workload.name.startswith("wide"):
                 self.started[decision.workload.name] = self.now
         return plan
@@ -136,7 +129,7 @@ def test_reserved_head_starts_within_the_longest_running_time(seed, wide):
         for note in plan.record_updates:
             assert note.reservation is not None
             assert note.reservation.cluster_charges
-            on_it = [run.ends_at for run in stream.running.values() if run.cluster in reserved_clusters(note)]
+            on_it = [end for end, cluster in stream.running.values() if cluster in reserved_clusters(note)]
             ends_at = max(ends_at or stream.now, *on_it, stream.now)
         assert ends_at is None or stream.now <= ends_at
     assert ends_at is None or stream.started_at <= ends_at
@@ -152,21 +145,15 @@ def test_wide_workload_starves_without_a_reservation(wide):
     assert len(starved) >= 6
 
 
-def test_reservation_does_not_block_other_clusters():
+def test_reservation_blocks_only_its_cluster_and_says_so():
     streams = (Stream(seed, HeadReservation(after_ms=AFTER)) for seed in range(9))
     stream = next(stream for stream in streams if len(stream.names) > 1)
-    reserved, elsewhere = None, set()
+    reserved, elsewhere, reasons = None, set(), set()
     while stream.started_at is None:
         plan = stream.step()
+        reasons |= {wait.refusal.reason for wait in plan.waits}
         if reserved is not None:
             elsewhere |= {decision.clusters[0].name for decision in plan.decisions} - {reserved}
         reserved = next((name for note in plan.record_updates for name in reserved_clusters(note)), reserved)
     assert elsewhere
-
-
-def test_workload_blocked_by_a_reservation_has_that_reason():
-    stream = Stream(0, HeadReservation(after_ms=AFTER))
-    reasons = set()
-    while stream.started_at is None:
-        reasons |= {str(wait.refusal.reason) for wait in stream.step().waits}
     assert Reason.BLOCKED_BY_RESERVATION in reasons
