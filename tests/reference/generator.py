@@ -1,7 +1,7 @@
 """Random small states for comparing the engine with the reference model, and a shrinker for differing ones."""
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, fields, replace
 from itertools import product
 from random import Random
 from typing import TypeVar
@@ -18,7 +18,6 @@ from tests.reference.state import (
     Queue,
     Reservation,
     State,
-    total,
 )
 
 GPU = "nvidia.com/gpu"
@@ -170,14 +169,9 @@ def _job(name: str, random: Random, requests: Amounts, at: str | None, queue: st
 
 
 def shrink(state: State, differs: Callable[[State], bool]) -> State:
-    """Return a smaller state that still differs, found by removing and simplifying objects."""
-    size = None
-    while size != repr(state):
-        size = repr(state)
-        for smaller in _smaller(state):
-            if _is_whole(smaller) and differs(smaller):
-                state = smaller
-                break
+    """Return a smaller state that still differs, found by removing objects and resetting their fields."""
+    while (smaller := next((each for each in _smaller(state) if _is_whole(each) and differs(each)), None)) is not None:
+        state = smaller
     return state
 
 
@@ -185,90 +179,36 @@ def _is_whole(state: State) -> bool:
     names = {queue.name for queue in state.queues}
     clusters = {None, *(cluster.name for cluster in state.clusters)}
     are_known = all(job.queue in names and job.cluster in clusters for job in state.jobs)
-    return (
-        are_known
-        and all(queue.parent in {ROOT, *names} for queue in state.queues)
-        and all(_holds(state, each) for each in state.clusters)
-    )
-
-
-def _holds(state: State, cluster: Cluster) -> bool:
-    """Return whether the jobs that run on the cluster fit there."""
-    used = total(job.requests for job in state.jobs if job.cluster == cluster.name)
-    return all(amount <= cluster.allocatable.get(name, 0) for name, amount in used.items())
-
-
-PLAIN_QUEUE = {
-    "weight": 1,
-    "priority": 0,
-    "capability": {},
-    "deserved": {},
-    "guarantee": {},
-    "reclaimable": True,
-    "fifo": False,
-    "closed": False,
-    "parent": ROOT,
-}
-PLAIN_JOB = {
-    "namespace": "one",
-    "priority": 0,
-    "since": 0,
-    "affinity": (),
-    "ran": 4000,
-    "evictions": 0,
-    "never": False,
-    "preserved": False,
-    "run_time": None,
-}
-PLAIN_WORLD = {
-    "tenant_fairness": "None",
-    "queue_order": "PriorityFirst",
-    "preemption": None,
-    "reclaim": None,
-    "ageing": None,
-    "reservations": (),
-}
+    return are_known and all(queue.parent in {ROOT, *names} for queue in state.queues)
 
 
 def _smaller(state: State) -> Iterator[State]:
     """Yield states with one object removed or simplified."""
     for number, queue in enumerate(state.queues):
-        rest = _without(state.queues, number)
+        rest = _with(state.queues, number)
         moved = tuple(replace(each, parent=queue.parent) if each.parent == queue.name else each for each in rest)
         yield replace(state, queues=moved)
-    yield from (replace(state, jobs=_without(state.jobs, number)) for number in range(len(state.jobs)))
-    yield from (replace(state, clusters=_without(state.clusters, number)) for number in range(len(state.clusters)))
-    yield from _simpler(state, PLAIN_WORLD)
-    if state.reclaim not in {None, Eviction()}:
-        yield replace(state, reclaim=Eviction())
+    yield from (replace(state, jobs=_with(state.jobs, number)) for number in range(len(state.jobs)))
+    yield from (replace(state, clusters=_with(state.clusters, number)) for number in range(len(state.clusters)))
+    yield from _simpler(state)
     for number, queue in enumerate(state.queues):
-        for simpler in _simpler(queue, PLAIN_QUEUE):
-            yield replace(state, queues=_with(state.queues, number, simpler))
+        yield from (replace(state, queues=_with(state.queues, number, simpler)) for simpler in _simpler(queue))
     for number, job in enumerate(state.jobs):
-        fewer = (replace(job, requests=each, gang=each) for each in _less(job.requests))
-        for simpler in (*_simpler(job, PLAIN_JOB), replace(job, gang=job.requests), *fewer):
+        fewer = [{**job.requests, name: amount - 1} for name, amount in job.requests.items() if amount > 1]
+        plain = [replace(job, requests=each, gang=each) for each in [*fewer, job.requests]]
+        for simpler in (*_simpler(job), *plain):
             if simpler != job:
                 yield replace(state, jobs=_with(state.jobs, number, simpler))
-    for number, cluster in enumerate(state.clusters):
-        for each in _less(cluster.allocatable):
-            yield replace(state, clusters=_with(state.clusters, number, replace(cluster, allocatable=each)))
 
 
-def _simpler(thing: Thing, plain: Mapping[str, object]) -> Iterator[Thing]:
-    return (replace(thing, **{name: value}) for name, value in plain.items() if getattr(thing, name) != value)
+def _simpler(thing: Thing) -> Iterator[Thing]:
+    """Yield *thing* with one of its fields set to the default."""
+    for field in fields(thing):
+        default = field.default if field.default_factory is MISSING else field.default_factory()
+        if default is not MISSING and getattr(thing, field.name) != default:
+            yield replace(thing, **{field.name: default})
 
 
-def _less(amounts: Amounts) -> Iterator[Amounts]:
-    """Yield the amounts with one unit less of one resource."""
-    for name in amounts:
-        fewer = {key: amount - (key == name) for key, amount in amounts.items() if amount > (key == name)}
-        if fewer:
-            yield fewer
-
-
-def _without(things: tuple, number: int) -> tuple:
-    return things[:number] + things[number + 1 :]
-
-
-def _with(things: tuple, number: int, thing: object) -> tuple:
-    return (*things[:number], thing, *things[number + 1 :])
+def _with(things: tuple, number: int, *others: object) -> tuple:
+    """Return *things* with *others* in place of one of them."""
+    return (*things[:number], *others, *things[number + 1 :])
