@@ -10,32 +10,25 @@ from hypothesis import strategies as st
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import Ageing, Policy
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.engine.state.workloads import (
-    VOLCANO_JOB,
-    SchedulingRequirements,
-    Workload,
-    WorkloadState,
-    WorkloadUid,
-)
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
 
 MINUTE = 60_000
 NOW = 1_000_000 * MINUTE
-ONE_CPU = SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(spread=(Spread("cluster", 1, 1),)))
+ONE_CPU = SchedulingRequirements({"cpu": 1}, {"cpu": 1}, ONE_CLUSTER)
 QUEUE = QueueName("q")
 
 
 def engine(ageing: Ageing, *, cpus: int = 1) -> Engine:
     found = Engine(Policy(ageing=ageing))
     found.queue_changed(Queue(QUEUE))
-    allocatable = {"pods": 1_000_000, "cpu": cpus}
-    found.cluster_changed(Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), NOW)
+    found.cluster_changed(cluster(cpu=cpus), NOW)
     return found
 
 
 def job(name: str, priority: int, created_at: int = NOW) -> Workload:
-    return Workload(WorkloadUid(name), "ml", name, "Job", QUEUE, ONE_CPU, priority=priority, created_at=created_at)
+    return workload(name, ONE_CPU, priority=priority, created_at=created_at)
 
 
 def admitted(state: Engine, now: int) -> list[str]:

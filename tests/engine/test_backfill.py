@@ -12,18 +12,17 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
-from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import total
 from controller.engine.state.workloads import (
-    VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,
     Workload,
-    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
 from tests.workloads import changed
 
 MINUTE = 60_000
@@ -74,10 +73,7 @@ class Schedule:
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
         self.size = self.dice.randint(*scale.size)
         for name in self.names:
-            allocatable = {"cpu": self.size, "memory": 2 * self.size}
-            self.state.cluster_changed(
-                Cluster(name, enablements=frozenset({VOLCANO_JOB}), allocatable=allocatable), self.now
-            )
+            self.state.cluster_changed(cluster(name, cpu=self.size, memory=2 * self.size), self.now)
         self.capability = self.size * len(self.names) - self.dice.choice([0, 1])
         self.state.queue_changed(Queue(QueueName("p"), capability={"cpu": self.capability}))
         everything = {"cpu": self.size * len(self.names), "memory": 2 * self.size * len(self.names)}
@@ -123,21 +119,10 @@ class Schedule:
             cpu = self.dice.randint(self.size // 2, self.size - 1) if is_wide else self.dice.randint(1, self.size // 2)
             requests = {"cpu": cpu, "memory": self.dice.randint(0, 2 * self.size if is_wide else self.size)}
             names = tuple(self.names[part : part + 1]) if gang or self.dice.random() < 0.3 else ()
-            placement = Placement(affinity=Affinity(names=names) if names else None, spread=(Spread("cluster", 1, 1),))
+            placement = replace(ONE_CLUSTER, affinity=Affinity(names=names) if names else None)
             shape = SchedulingRequirements(requests, requests, placement)
-            uid = WorkloadUid(f"w{number:03}-{part}")
-            found.append(
-                Workload(
-                    uid,
-                    "ns",
-                    uid,
-                    "Job",
-                    queue,
-                    shape,
-                    created_at=self.now,
-                    details=WorkloadDetails(gang=gang, run_time_ms=run_time, run_time_bounds_ms=bounds),
-                )
-            )
+            made = workload(f"w{number:03}-{part}", shape, queue=queue, created_at=self.now, gang=gang)
+            found.append(changed(made, run_time_ms=run_time, run_time_bounds_ms=bounds))
         return found
 
     def _run_time(self, workload: Workload) -> int:
@@ -255,20 +240,21 @@ def test_learned_run_times_delay_promises_at_most_as_configured():
     assert delayed <= 0.1 * promises + 3 * sqrt(0.1 * 0.9 * promises)
 
 
+def one_cluster(cpu: int) -> Engine:
+    state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
+    state.cluster_changed(cluster(cpu=cpu), START)
+    state.queue_changed(Queue(QueueName("q")))
+    return state
+
+
 def late_backfills(seed: int) -> tuple[int, int]:
     """Return how many of ten workloads are backfilled while one waits for a whole cluster, and how many end late."""
     dice, ends = Random(seed), START + 100 * MINUTE
-    state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
-    state.cluster_changed(
-        Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 12}), START
-    )
-    state.queue_changed(Queue(QueueName("q")))
+    state = one_cluster(cpu=12)
 
     def submit(name: str, cpu: int, at: int, run_time: int, bounds: tuple[int, ...] = ()) -> None:
-        shape = SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, Placement(spread=(Spread("cluster", 1, 1),)))
-        uid = WorkloadUid(name)
-        workload = Workload(uid, "ns", name, "Job", QueueName("q"), shape, created_at=at)
-        state.workload_changed(changed(workload, run_time_ms=run_time, run_time_bounds_ms=bounds), at)
+        made = workload(name, {"cpu": cpu}, created_at=at, run_time_ms=run_time, run_time_bounds_ms=bounds)
+        state.workload_changed(made, at)
 
     submit("runs", 2, START, ends - START)
     state.plan(START)
@@ -330,14 +316,10 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
     ("waited", "is_granted"), [pytest.param(239, False, id="waited-less"), pytest.param(240, True, id="waited-as-long")]
 )
 def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
-    state, now = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE))), START
-    state.cluster_changed(Cluster(ClusterName("m"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4}), now)
-    state.queue_changed(Queue(QueueName("q")))
-    whole = SchedulingRequirements({"cpu": 4}, {"cpu": 4}, Placement(spread=(Spread("cluster", 1, 1),)))
+    state, now = one_cluster(cpu=4), START
     for name, created_at in (("runs", 0), ("waits", now)):
-        workload = Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), whole, created_at=created_at)
-        workload = workload.expecting(480 * MINUTE)
-        state.workload_changed(workload, now)
+        whole = workload(name, {"cpu": 4}, created_at=created_at)
+        state.workload_changed(whole.expecting(480 * MINUTE), now)
     granted = False
     while now <= START + waited * MINUTE:
         granted |= any(note.reservation is not None for note in state.plan(now).record_updates)

@@ -9,23 +9,21 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName
 from controller.engine.state.estimates import ANSWER_TTL_MS, MIN_REFUSAL_MS, QUERY_TIMEOUT_MS, Estimate, units_consumed
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import positive, scale, total
 from controller.engine.state.workloads import (
-    VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,
     Workload,
-    WorkloadDetails,
     WorkloadUid,
 )
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
 from tests.workloads import changed
 
 START = 1_000_000
-ONE = Placement(spread=(Spread("cluster", 1, 1),))
 
 
 def pods(count: int, *, cpu: int, minimum: int | None = None, claim: str | None = "") -> PodSet:
@@ -37,25 +35,17 @@ def gang(*sets: PodSet, **parts) -> SchedulingRequirements:
     return SchedulingRequirements(
         positive(total(scale(each.amounts, each.count) for each in sets)),
         positive(total(scale(each.amounts, each.minimum) for each in sets)),
-        ONE,
+        ONE_CLUSTER,
         pod_sets=sets,
         **parts,
     )
 
 
-def job(name: str, shape: SchedulingRequirements, **parts) -> Workload:
-    parts.setdefault("queue", QueueName("q"))
-    gang = WorkloadDetails(gang=parts.pop("gang", None))
-    return Workload(WorkloadUid(name), "ns", name, "Job", requirements=shape, details=gang, **parts)
+job = workload
 
 
 def site(name: str, cpu: int, used: int = 0) -> Cluster:
-    return Cluster(
-        ClusterName(name),
-        enablements=frozenset({VOLCANO_JOB}),
-        allocatable={"cpu": cpu * 1000, "pods": 1_000_000},
-        used={"cpu": used * 1000},
-    )
+    return replace(cluster(name, cpu=cpu * 1000), used={"cpu": used * 1000})
 
 
 class Play:
@@ -319,10 +309,10 @@ TIMEOUT_MS = 3_000
 def arrivals() -> Iterator[Workload]:
     """Yield workloads for m1, whose estimator misbehaves, for m2, and some that need no estimate."""
     for number in range(60):
-        cluster, claim = ("m1", "m2")[number % 2], None if number % 3 == 0 else ""
-        placement = replace(ONE, affinity=Affinity(names=(ClusterName(cluster),)))
+        on, claim = ("m1", "m2")[number % 2], None if number % 3 == 0 else ""
+        placement = replace(ONE_CLUSTER, affinity=Affinity(names=(ClusterName(on),)))
         shape = replace(gang(pods(1 + number % 4, cpu=1, claim=claim)), placement=placement)
-        name = f"{cluster}-{number:02}" + ("-unasked" if claim is None else "")
+        name = f"{on}-{number:02}" + ("-unasked" if claim is None else "")
         yield job(name, shape, created_at=500 * number)
 
 

@@ -10,12 +10,13 @@ from controller.engine.placement import fitting_index
 from controller.engine.placement.feasibility_cache import FeasibilityCache, ReservedCapacity
 from controller.engine.state import pending
 from controller.engine.state.cluster_usage import ClusterUsage
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Tree
 from controller.engine.state.pending import PendingRequirements, PendingWorkloads, order_key
 from controller.engine.state.request_index import ExceedingRequests, RequestIndex, SlotUnion, slots_in
 from controller.engine.state.resources import Resources, fits, subtract
 from controller.engine.state.workloads import Admission, ClusterCharge, SchedulingRequirements
+from tests.engine.objects import ONE_CLUSTER, cluster
 from tests.engine.test_incremental import CLUSTERS, RESOURCES, Life
 
 LARGEST = 50
@@ -139,10 +140,9 @@ def by_priority(workloads: PendingWorkloads, tree: Tree) -> list:
 
 def test_cluster_between_the_last_fitting_and_a_freed_one():
     usage, full = ClusterUsage(), {"cpu": 2000}
-    one_cluster = Placement(spread=(Spread("cluster", minimum=1, maximum=1),))
-    requirements = SchedulingRequirements(full, full, one_cluster)
+    requirements = SchedulingRequirements(full, full, ONE_CLUSTER)
     for name in CLUSTERS[:3]:
-        usage.update(Cluster(name, ready=True, allocatable=full, enablements=frozenset({requirements.api})), 0, 0)
+        usage.update(cluster(name, **full), 0, 0)
     first, _, last = (Admission(full, (ClusterCharge(name, full),)) for name in CLUSTERS[:3])
     cache = FeasibilityCache(usage)
     assert cache.fits(cache.get(requirements))

@@ -16,8 +16,9 @@ from controller.engine.reasons import Reason
 from controller.engine.state.estimates import Estimate, Query
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import Resources
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import WorkloadUid
 from tests.engine.fleets import Fleet, fleet, has_place
+from tests.engine.objects import workload
 
 FEW, MANY = 300, 2_000
 NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
@@ -27,11 +28,10 @@ Count = Callable[[Query, Sequence[Resources]], int]
 
 def build(found: Fleet, policy: Policy, *, copies: int = 1) -> Engine:
     state = Engine(policy)
-    state.queue_changed(Queue(QueueName("a")))
+    state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(found.cluster, 0)
     for number in range(copies):
-        uid = WorkloadUid(f"u{number}")
-        state.workload_changed(Workload(uid, "ml", f"j{number}", "Job", QueueName("a"), found.shape), 0)
+        state.workload_changed(workload(f"u{number}", found.shape), 0)
     return state
 
 

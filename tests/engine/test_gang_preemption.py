@@ -11,22 +11,13 @@ from hypothesis import strategies as st
 from controller.engine.plan import Admit, Evict
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import Cluster, Placement
+from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import fits, positive, subtract, total
-from controller.engine.state.workloads import (
-    VOLCANO_JOB,
-    Admission,
-    ClusterCharge,
-    HyperJobGang,
-    SchedulingRequirements,
-    Workload,
-    WorkloadDetails,
-    WorkloadState,
-    WorkloadUid,
-)
+from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadState
 from tests.draws import draws
-from tests.engine.worlds import CLUSTERS, NOW, ONE, build, total_by_queue
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
+from tests.engine.worlds import CLUSTERS, NOW, build, total_by_queue
 
 crowds = draws(100)
 LEAVES = [QueueName(name) for name in ("a1", "a2", "b1", "c")]
@@ -40,7 +31,7 @@ def few(draw, most):
 @st.composite
 def crowded(draw):
     """State in which borrowing workloads fill the clusters, with up to three gangs among the pending workloads."""
-    sites = [site(name, {name: draw(st.integers(8, 20)) for name in ("cpu", "memory")}) for name in CLUSTERS[:2]]
+    sites = [cluster(name, cpu=draw(st.integers(8, 20)), memory=draw(st.integers(8, 20))) for name in CLUSTERS[:2]]
     sites = sites[: draw(st.integers(1, 2))]
     tree = [queue(draw, QueueName(name)) for name in ("a", "b", *LEAVES)]
     free = {each.name: dict(each.allocatable) for each in sites}
@@ -57,12 +48,12 @@ def grouped(draw):
     for number in range(draw(st.integers(1, 3))):
         size, cpu = draw(st.integers(1, 4)), draw(st.integers(1, 3))
         group = HyperJobGang(f"h{number}/1", size, draw(st.integers(1, size)))
-        jobs += [job("a", f"h{number}-{part}", {"cpu": cpu}, on=CLUSTERS[0], group=group) for part in range(size)]
+        jobs += [job("a", f"h{number}-{part}", {"cpu": cpu}, on=CLUSTERS[0], gang=group) for part in range(size)]
         room += size * cpu
     jobs += [job("b", f"b-{number}", {"cpu": draw(st.integers(1, 4))}) for number in range(draw(st.integers(1, 4)))]
     due = draw(st.integers(0, room))
     tree = [Queue(QueueName("a"), deserved={"cpu": room - due}), Queue(QueueName("b"), deserved={"cpu": due})]
-    return policy(draw), [*jobs, *tree, site(CLUSTERS[0], {"cpu": room})]
+    return policy(draw), [*jobs, *tree, cluster(CLUSTERS[0], cpu=room)]
 
 
 def policy(draw):
@@ -72,10 +63,6 @@ def policy(draw):
         reclaim=replace(rules, enabled=draw(st.sampled_from([True, True, True, False]))),
         preemption=replace(rules, enabled=draw(st.booleans())),
     )
-
-
-def site(name, amounts):
-    return Cluster(name=name, enablements=frozenset({VOLCANO_JOB}), allocatable={"pods": 1_000_000, **amounts})
 
 
 def queue(draw, name):
@@ -92,22 +79,12 @@ def queue(draw, name):
     )
 
 
-def job(queue, name, amounts, *, minimum=4, on=None, group=None, number=0, **details):
+def job(queue, name, amounts, *, minimum=4, number=0, **fields):
     """A job whose gang minimum is *minimum* quarters of its requests."""
     asks = {"pods": 1000, **positive(amounts)}
     least = {name: amount * minimum // 4 for name, amount in asks.items()}
-    return Workload(
-        uid=WorkloadUid(f"uid-{name}"),
-        namespace="one",
-        name=name,
-        kind="Job",
-        queue=QueueName(queue),
-        requirements=SchedulingRequirements(asks, least, Placement(spread=ONE)),
-        created_at=number * 1000,
-        state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
-        admission=Admission(asks, (ClusterCharge(on, asks),), admitted_at=number) if on else None,
-        details=WorkloadDetails(gang=group, **details),
-    )
+    shape = SchedulingRequirements(asks, least, ONE_CLUSTER)
+    return workload(name, shape, queue=queue, admitted_at=number, created_at=number * 1000, **fields)
 
 
 def random_job(draw, number, free):
@@ -116,7 +93,7 @@ def random_job(draw, number, free):
     where = next((name for name in sorted(free) if early and fits({"pods": 1000, **amounts}, free[name])), None)
     if where is not None:
         free[where] = subtract(free[where], {"pods": 1000, **amounts})
-    made = job(
+    return job(
         draw(st.sampled_from(["a1", "a1", "c"] if early else LEAVES)),
         f"job-{number}",
         amounts,
@@ -125,8 +102,8 @@ def random_job(draw, number, free):
         number=number,
         preserved=draw(st.sampled_from([False] * 7 + [True])),
         preempts=draw(st.sampled_from([True] * 5 + [False])),
+        priority=draw(st.sampled_from([0, 0, 10])),
     )
-    return replace(made, priority=draw(st.sampled_from([0, 0, 10])))
 
 
 def gang(draw, number):
@@ -135,7 +112,7 @@ def gang(draw, number):
     leaf, priority, same = draw(st.sampled_from(LEAVES)), draw(st.sampled_from([0, 5, 10])), few(draw, 4)
     for part in range(size):
         amounts, age = same if draw(st.booleans()) else few(draw, 4), draw(st.integers(0, 9))
-        yield replace(job(leaf, f"h{number}-{part}", amounts, group=group, number=age), priority=priority)
+        yield job(leaf, f"h{number}-{part}", amounts, gang=group, number=age, priority=priority)
 
 
 def play(state):
@@ -143,9 +120,9 @@ def play(state):
     now = NOW
     for _ in range(12):
         now += 10_000
-        leaving = [workload for workload in state.workloads.values() if workload.is_leaving]
-        for workload in leaving:
-            state.workload_changed(replace(workload, admission=None), now)
+        leaving = [each for each in state.workloads.values() if each.is_leaving]
+        for each in leaving:
+            state.workload_changed(replace(each, admission=None), now)
         plan = state.plan(now)
         yield plan
         if not leaving and not plan.decisions:
@@ -160,9 +137,9 @@ def admissions(plan):
     return {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
 
 
-def unit(workload: Workload) -> object:
+def unit(each: Workload) -> object:
     """Return what is admitted together."""
-    return workload.gang or workload.uid
+    return each.gang or each.uid
 
 
 def elastic():
@@ -170,11 +147,11 @@ def elastic():
     amounts = [{"cpu": cpu} for cpu in (1, 3, 5)]
     jobs = [job("a1", f"a1-{at}", each, on=CLUSTERS[0], number=at) for at, each in enumerate(amounts)]
     jobs += [job("b1", f"b1-{at}", each, number=3 + at) for at, each in enumerate(amounts[:2])]
-    none_at_once = SchedulingRequirements({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, Placement(spread=ONE))
+    none_at_once = SchedulingRequirements({"pods": 1000, "cpu": 1}, {"pods": 1000, "cpu": 0}, ONE_CLUSTER)
     jobs.append(replace(job("a2", "elastic", amounts[0], number=5), requirements=none_at_once))
     tree = [Queue(QueueName(name), parent=QueueName(PARENTS.get(name, ROOT))) for name in ("a", "b", "a1", "a2", "b1")]
     rules = Policy(reclaim=EvictionPolicy(enabled=True, min_runtime_ms=1000))
-    return rules, [*jobs, *tree, site(CLUSTERS[0], {"cpu": 12, "memory": 8})]
+    return rules, [*jobs, *tree, cluster(CLUSTERS[0], cpu=12, memory=8)]
 
 
 @crowds
@@ -272,8 +249,8 @@ def test_charges_are_complete_until_victims_have_stopped(crowd):
         by_queue = {name: positive(charges) for name, charges in total_by_queue(state).items()}
         assert {name: positive(held) for name, held in state.current_usage.items() if positive(held)} == by_queue
         assert positive(total(by_queue.values())) == positive(total(each.charged for each in state.cluster_usage))
-        for cluster in state.cluster_usage:
-            left = [*cluster.headroom.values(), *cluster.headroom_after_evictions.values()]
+        for site in state.cluster_usage:
+            left = [*site.headroom.values(), *site.headroom_after_evictions.values()]
             assert is_elastic or min(left) >= 0
     for uid in list(state.workloads):
         state.workload_removed(uid, NOW)

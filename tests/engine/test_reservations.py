@@ -9,22 +9,20 @@ from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan, RecordUpdate
 from controller.engine.policy import HeadReservation, Policy
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import (
-    VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,
     Workload,
     WorkloadState,
     WorkloadUid,
 )
-from tests.workloads import changed
+from tests.engine.objects import cluster, workload
 
 STEP = 10_000
 LONGEST = 20 * STEP
 AFTER = 30 * STEP
-ONE = Placement(spread=(Spread("cluster", 1, 1),))
 NEVER = HeadReservation(after_ms=10**12)
 
 
@@ -44,13 +42,12 @@ class Stream:
         fewest = 1 if wide == "one" else 2
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]
         for name in self.names:
-            enabled = frozenset({VOLCANO_JOB})
-            self.state.cluster_changed(Cluster(name, enablements=enabled, allocatable={"cpu": 12}), self.now)
+            self.state.cluster_changed(cluster(name, cpu=12), self.now)
         self.arrive()
         self.plan()
         self.wide = [replace(each, created_at=0) for each in self.widely(wide)]
-        for workload in self.wide:
-            self.state.workload_changed(workload, self.now)
+        for each in self.wide:
+            self.state.workload_changed(each, self.now)
 
     def widely(self, kind: str) -> list[Workload]:
         """Return a workload that needs a whole cluster or several at once, or such parts of a HyperJob."""
@@ -58,18 +55,17 @@ class Stream:
         match kind:
             case "copies":
                 placement = Placement(spread=(Spread("cluster", 1, 2),))
-                return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, placement))]
+                return [workload("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, placement))]
             case "divided":
                 whole = {"cpu": 2 * cpu}
-                return [small("wide", SchedulingRequirements(whole, whole, Placement(divided=True), replicas=2 * cpu))]
+                divided = SchedulingRequirements(whole, whole, Placement(divided=True), replicas=2 * cpu)
+                return [workload("wide", divided)]
             case "group":
                 parts = self.dice.randint(2, len(self.names))
                 group = HyperJobGang("hyper/1", parts, self.dice.randint(2, parts))
-                shapes = [
-                    SchedulingRequirements({"cpu": each}, {"cpu": each}, ONE) for each in (cpu, *[9] * (parts - 1))
-                ]
-                return [changed(small(f"wide-{n}", shape), gang=group) for n, shape in enumerate(shapes)]
-        return [small("wide", SchedulingRequirements({"cpu": cpu}, {"cpu": cpu}, ONE))]
+                cpus = (cpu, *[9] * (parts - 1))
+                return [workload(f"wide-{n}", {"cpu": each}, gang=group) for n, each in enumerate(cpus)]
+        return [workload("wide", {"cpu": cpu})]
 
     @property
     def started_at(self) -> int | None:
@@ -83,9 +79,8 @@ class Stream:
         """Submit so many small jobs that some are always pending."""
         while len(self.state.pending) < 12:
             self.number += 1
-            demand = {"cpu": self.dice.randint(1, 4)}
-            workload = small(f"small-{self.number}", SchedulingRequirements(demand, demand, ONE))
-            self.state.workload_changed(replace(workload, created_at=self.now), self.now)
+            small = workload(f"small-{self.number}", {"cpu": self.dice.randint(1, 4)}, created_at=self.now)
+            self.state.workload_changed(small, self.now)
 
     def step(self) -> Plan:
         self.now += STEP
@@ -105,10 +100,6 @@ class Stream:
             if decision.workload.name.startswith("wide"):
                 self.started[decision.workload.name] = self.now
         return plan
-
-
-def small(name: str, shape: SchedulingRequirements) -> Workload:
-    return Workload(WorkloadUid(name), "ns", name, "Job", QueueName("q"), shape)
 
 
 def reserved_clusters(note: RecordUpdate) -> set[ClusterName]:

@@ -9,21 +9,19 @@ from controller.engine.fairness import pending_order
 from controller.engine.plan import Admit
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Spread, Term
+from controller.engine.state.clusters import Affinity, Cluster, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
-from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import SchedulingRequirements
 from controller.engine.steps import advance, finish
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
 
 CLUSTERS = 20
 LARGEST_PART = 600
 """Limit of the steps of one part of a plan, for any number of pending workloads."""
 
 
-def cluster(number: int, cpus: int = 10_000) -> Cluster:
-    allocatable = {"pods": 1_000_000, "cpu": cpus, "memory": 10**9}
-    return Cluster(
-        ClusterName(f"m{number:02}"), enablements=frozenset({VOLCANO_JOB}), ready=True, allocatable=allocatable
-    )
+def numbered_cluster(number: int, cpus: int = 10_000) -> Cluster:
+    return cluster(f"m{number:02}", cpu=cpus, memory=10**9)
 
 
 def fleet(policy: Policy) -> Engine:
@@ -31,22 +29,20 @@ def fleet(policy: Policy) -> Engine:
     for number in range(5):
         state.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
     for number in range(CLUSTERS):
-        state.cluster_changed(cluster(number), 1)
+        state.cluster_changed(numbered_cluster(number), 1)
     return state
 
 
 def submit(state: Engine, number: int, shape: SchedulingRequirements, hold: Refusal | None = None) -> None:
-    name, queue = f"j{number:05}", QueueName(f"q{number % 5}")
-    state.workload_changed(
-        Workload(WorkloadUid(name), "ns", name, "Job", queue, shape, created_at=number, hold=hold), 1
-    )
+    made = workload(f"j{number:05}", shape, queue=f"q{number % 5}", created_at=number, hold=hold)
+    state.workload_changed(made, 1)
 
 
 def submit_shapes(state: Engine, count: int) -> None:
     """Submit workloads with different requests, of which each cluster fits one."""
     for number in range(count):
         demand = {"pods": 1000, "cpu": 6000 + number % 3000, "memory": 10**6 + number}
-        submit(state, number, SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),))))
+        submit(state, number, SchedulingRequirements(demand, demand, ONE_CLUSTER))
 
 
 def measured(state: Engine, now: int) -> tuple[int, int, int]:
@@ -81,7 +77,7 @@ def check_many_shapes(policy: Policy, most: int, *, count: int) -> None:
     assert admitted == CLUSTERS
     assert largest <= LARGEST_PART
     assert first <= most * count
-    state.cluster_changed(cluster(3, 30_000), 2000)
+    state.cluster_changed(numbered_cluster(3, 30_000), 2000)
     changed, largest, admitted = measured(state, 2000)
     assert admitted > 0
     assert largest <= LARGEST_PART
@@ -107,7 +103,7 @@ def test_large_affinities_are_compared_with_changed_clusters():
         submit(state, job, SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(terms=affinities)))
     first, largest, _ = measured(state, 1000)
     assert first >= 50 * terms * CLUSTERS
-    state.cluster_changed(replace(cluster(3), labels={"zone": "a"}), 2000)
+    state.cluster_changed(replace(numbered_cluster(3), labels={"zone": "a"}), 2000)
     changed, _, _ = measured(state, 2000)
     assert changed <= 2 * 50 * terms + 50 * 3 * CLUSTERS
     assert largest <= LARGEST_PART
@@ -131,11 +127,11 @@ def test_fair_shares_of_many_queues_are_divided_in_parts():
     state = Engine()
     for number in range(300):
         state.queue_changed(Queue(QueueName(f"q{number}"), parent=ROOT))
-    state.cluster_changed(cluster(0), 1)
+    state.cluster_changed(numbered_cluster(0), 1)
     for number in range(2):
         submit(state, number, SchedulingRequirements({"pods": 1000, "cpu": 6_000, "memory": 1}))
     finish(state.plan_in_steps(1000))
-    state.cluster_changed(cluster(0, 15_000), 2000)
+    state.cluster_changed(numbered_cluster(0, 15_000), 2000)
     due, parts = [], 0
     for steps in state.plan_in_steps(3000):
         parts += steps >= 300
