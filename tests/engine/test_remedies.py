@@ -12,15 +12,8 @@ from controller.engine.remedies import Change, Remedy, find_remedy, plan_until_s
 from controller.engine.shortfalls import shortfalls
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
-from controller.engine.state.workloads import (
-    VOLCANO_JOB,
-    Admission,
-    ClusterCharge,
-    SchedulingRequirements,
-    Workload,
-    WorkloadState,
-    WorkloadUid,
-)
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
+from tests.engine.objects import cluster, workload
 
 NOW = 1_000_000_000
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
@@ -52,13 +45,8 @@ class Case:
         return self.amounts(most) if self.dice.random() < part else {}
 
     def cluster(self, name: ClusterName) -> Cluster:
-        return Cluster(
-            name,
-            enablements=frozenset({VOLCANO_JOB}),
-            ready=self.dice.random() < 0.9,
-            allocatable={"pods": 10_000, **self.amounts(30)},
-            used=self.maybe(0.3, 5),
-        )
+        ready = self.dice.random() < 0.9
+        return replace(cluster(name, pods=10_000, **self.amounts(30)), ready=ready, used=self.maybe(0.3, 5))
 
     def queue(self, number: int, name: QueueName) -> Queue:
         return Queue(
@@ -82,33 +70,26 @@ class Case:
         )
 
     def workload(self, number: int, shapes: list[SchedulingRequirements]) -> Workload:
-        shape, on = self.dice.choice(shapes), self.dice.choice([None, None, None, *CLUSTERS])
-        admission = (
-            Admission(shape.requests, (ClusterCharge(on, shape.requests),), reported=True, admitted_at=1)
-            if on
-            else None
-        )
-        return Workload(
-            WorkloadUid(f"uid-{number}"),
-            self.dice.choice(["one", "two"]),
-            name=f"job-{number}",
-            kind="Job",
+        made = workload(
+            f"job-{number}",
+            self.dice.choice(shapes),
+            on=self.dice.choice([None, None, None, *CLUSTERS]),
+            admitted_at=1,
+            namespace=self.dice.choice(["one", "two"]),
             queue=self.dice.choice(QUEUES),
-            requirements=shape,
             priority=self.dice.choice([0, 0, 10]),
             created_at=self.dice.randint(0, 5) * 1000,
-            state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
-            admission=admission,
         )
+        return replace(made, admission=made.admission and replace(made.admission, reported=True))
 
     def carry_out(self, changes: tuple[Change, ...]) -> None:
         """Change the objects as an operator would who follows the printed remedy."""
         for change in changes:
             if change.kind == "cluster":
-                cluster = self.clusters[ClusterName(change.name)]
-                assert (cluster.allocatable or {}).get(change.resource, 0) == change.before
-                enlarged = {**(cluster.allocatable or {}), change.resource: change.after}
-                self.clusters[cluster.name] = replace(cluster, allocatable=enlarged)
+                small = self.clusters[ClusterName(change.name)]
+                assert (small.allocatable or {}).get(change.resource, 0) == change.before
+                enlarged = {**(small.allocatable or {}), change.resource: change.after}
+                self.clusters[small.name] = replace(small, allocatable=enlarged)
             else:
                 queue = self.queues[QueueName(change.name)]
                 assert queue.capability[change.resource] == change.before
@@ -118,10 +99,10 @@ class Case:
         state = Engine(self.policy)
         for queue in self.queues.values():
             state.queue_changed(queue)
-        for workload in self.workloads:
-            state.workload_changed(workload, NOW)
-        for cluster in self.clusters.values():
-            state.cluster_changed(cluster, NOW)
+        for each in self.workloads:
+            state.workload_changed(each, NOW)
+        for each in self.clusters.values():
+            state.cluster_changed(each, NOW)
         return state
 
 
@@ -143,10 +124,20 @@ def check(seed: int) -> tuple[int, int, int]:
     waiting = pending(state)
     remedies = {uid: find_remedy(state, uid, NOW, plan) for uid in waiting}
     for uid, remedy in remedies.items():
+        check_shortfalls(state, uid)
         if remedy is not None:
             carry_out(seed, uid, remedy)
     remedies_found = [remedy for remedy in remedies.values() if remedy is not None]
     return len(waiting), len(remedies_found), sum(remedy.is_complete for remedy in remedies_found)
+
+
+def check_shortfalls(state: Engine, uid: WorkloadUid) -> None:
+    missing, reason = shortfalls(state, uid), state.refusal(uid)
+    assert reason is not None
+    assert missing[0].reason is reason.reason
+    keys = [(shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster) for shortfall in missing]
+    assert len(keys) == len(set(keys))
+    assert all(shortfall.lacks is None or shortfall.lacks > 0 for shortfall in missing), (uid, missing)
 
 
 def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
@@ -180,16 +171,3 @@ def test_remedies_are_correct_for_two_thousand_states():
     waiting, with_remedy, complete = survey(range(1000, 3000))
     print(f"{waiting} waiting, {with_remedy} with a remedy, {complete} complete")  # noqa: T201 - the figure of the long run
     assert with_remedy > 0.7 * waiting
-
-
-def test_shortfalls_start_with_the_pending_reason():
-    for seed in range(40):
-        state = Case(seed).state()
-        state.plan(NOW)
-        for uid in pending(state):
-            missing, reason = shortfalls(state, uid), state.refusal(uid)
-            assert reason is not None
-            assert missing[0].reason is reason.reason
-            keys = [(shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster) for shortfall in missing]
-            assert len(keys) == len(set(keys))
-            assert all(shortfall.lacks is None or shortfall.lacks > 0 for shortfall in missing), (seed, uid, missing)

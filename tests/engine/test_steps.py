@@ -12,7 +12,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import SchedulingRequirements
-from controller.engine.steps import advance, finish
+from controller.engine.steps import finish
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
 
 CLUSTERS = 20
@@ -107,19 +107,6 @@ def test_large_affinities_are_compared_with_changed_clusters():
     changed, _, _ = measured(state, 2000)
     assert changed <= 2 * 50 * terms + 50 * 3 * CLUSTERS
     assert largest <= LARGEST_PART
-
-
-def test_work_advances_by_the_given_steps_and_returns_its_result():
-    def work():
-        for _ in range(5):
-            yield 2
-        return "done"
-
-    counted = work()
-    assert advance(counted, 4) is None
-    assert advance(counted, 4) is None
-    assert advance(counted, 4) == ("done",)
-    assert finish(work()) == "done"
 
 
 def test_fair_shares_of_many_queues_are_divided_in_parts():
