@@ -104,8 +104,10 @@ def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionReco
     if text is None:
         return None, ""
     written = _written.get(text)
-    if written is not None and written[0] == uid:
-        return written[1], ""
+    return (written[1], "") if written is not None and written[0] == uid else _decode_record(text, uid)
+
+
+def _decode_record(text: str, uid: str) -> tuple[AdmissionRecord | None, str]:
     try:
         fields = _FIELDS.decode(text)
         owner = msgspec.convert(fields.get("uid"), str)
