@@ -218,8 +218,9 @@ class BindingStatusController(ObjectController):
         cache.works.add_event_handler(self._work_changed)
 
     def _work_changed(self, old: Object | None, new: Object | None) -> None:
-        if old is None or new is None or status_of(old) != status_of(new):
-            key = binding_key(new or old or {})
+        """Aggregate again after a new status or a deletion, not after a creation (`workPredicateFn`)."""
+        if old is not None and (new is None or status_of(old) != status_of(new)):
+            key = binding_key(old)
             if bool(key.namespace) == (self.store is self.cache.bindings):
                 self.queue.add(key)
 
