@@ -93,6 +93,17 @@ class Judge:
             self._waiting.append(
                 history.Change(change.version, change.kind.plural, change.key, change.previous, change.obj, at)
             )
+            if not self.has_faults:
+                self._judge_part(change)
+
+    def _judge_part(self, change: Change) -> None:
+        """I5: the policy of a HyperJob's part exists before its Job, so that no other policy selects the Job."""
+        if change.kind != kinds.JOBS or change.previous is not None or change.obj is None:
+            return
+        owners = change.obj["metadata"].get("ownerReferences", ())
+        is_part = any(owner["kind"] == kinds.HYPERJOBS.name for owner in owners)
+        if is_part and change.key not in self._system.server.objects(kinds.POLICIES):
+            self.report(f"I5 job {change.key[1]} was created before its policy")
 
     async def follow(self) -> None:
         """Judge continuously until cancelled."""

@@ -257,25 +257,26 @@ def _advance_reservation(system: System, draw: random.Random) -> Object:
 # -- clusters -------------------------------------------------------------------------
 
 
-async def _describe(system: System, name: str, **annotations: str | None) -> None:
+async def describe_cluster(system: System, name: str, **annotations: str | None) -> None:
+    """Set annotations of a cluster, which the stand-in's members follow."""
     await system.merge(kinds.CLUSTERS, ("", name), {"metadata": {"annotations": annotations}})
 
 
 async def fill_cluster(system: System, draw: random.Random) -> None:
     name = draw.choice(sorted(CLUSTERS))
     used = json.dumps({"cpu": draw.choice(("2", "6", "8"))})
-    await _describe(system, name, **{EXTERNAL: draw.choice((used, used, None))})
+    await describe_cluster(system, name, **{EXTERNAL: draw.choice((used, used, None))})
 
 
 async def fail_cluster(system: System, draw: random.Random) -> None:
     state = draw.choice(("False", "Unknown", "True", "True"))
-    await _describe(system, draw.choice(sorted(CLUSTERS)), **{READY: state})
+    await describe_cluster(system, draw.choice(sorted(CLUSTERS)), **{READY: state})
 
 
 async def change_cluster(system: System, draw: random.Random) -> None:
     name = draw.choice(sorted(CLUSTERS))
     capacity = {**CLUSTERS[name], "cpu": draw.choice(("4", "10", CLUSTERS[name]["cpu"]))}
-    await _describe(system, name, **{ALLOCATABLE: json.dumps(capacity)})
+    await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(capacity)})
 
 
 async def leave_cluster(system: System, draw: random.Random) -> None:
@@ -293,9 +294,9 @@ async def create_cluster(system: System, name: str) -> None:
     await system.create(kinds.CLUSTERS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
 
 
-async def describe(system: System, name: str, capacity: Mapping[str, str]) -> None:
+async def restore_cluster(system: System, name: str, capacity: Mapping[str, str]) -> None:
     """Give a cluster its capacity, and nothing else that uses it."""
-    await _describe(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), EXTERNAL: None, READY: None})
+    await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), EXTERNAL: None, READY: None})
 
 
 TENANTS: Mapping[str, Action] = {

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import structlog
 
-from tests.deterministic import faults, kinds, operations
+from tests.deterministic import faults, kinds, operations, other_clients
 from tests.deterministic.clock import simulate
 from tests.deterministic.faults import Faults
 from tests.deterministic.judge import Judge, describe
@@ -65,7 +65,7 @@ def script(seed: int, hours: int, active: float = ACTIVE_SECONDS) -> list[Operat
         begin, calm = hour * HOUR, is_calm(seed, hour)
         end = begin + active
         found += operations.script(draw, begin, end, calm=calm)
-        found += [] if calm else faults.script(draw, begin, end)
+        found += (other_clients if calm else faults).script(draw, begin, end)
     return sorted(found, key=lambda operation: (operation.at, operation.name, operation.draw))
 
 
@@ -216,7 +216,7 @@ class _Run:
             self.faults.begin(name, draw)
             return
         self.system.occurrences[name] += 1
-        action = {**operations.TENANTS, **operations.OPERATORS, **faults.SYSTEM_FAULTS}[name]
+        action = {**operations.TENANTS, **operations.OPERATORS, **other_clients.ACTIONS, **faults.SYSTEM_FAULTS}[name]
         await action(self.system, draw)
 
     async def _heal(self) -> None:
@@ -233,7 +233,7 @@ class _Run:
         system.karmada.start()
         # A cluster may have shrunk at the moment of an admission; the job returns after twice this time (R1).
         system.configure(startupTimeout="5m")
-        for kind in (kinds.JOBS, kinds.HYPERJOBS, kinds.QUEUES, kinds.CLUSTERS):
+        for kind in (kinds.JOBS, kinds.BINDINGS, kinds.HYPERJOBS, kinds.QUEUES, kinds.CLUSTERS):
             for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
                 await system.delete(kind, key)
         await self._restore_queues()
@@ -241,7 +241,7 @@ class _Run:
             await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
         for name, capacity in CLUSTERS.items():
             await operations.create_cluster(system, name)
-            await operations.describe(system, name, capacity)
+            await operations.restore_cluster(system, name, capacity)
 
     async def _restore_queues(self) -> None:
         """Restore all queues, again where the webhook denies one.

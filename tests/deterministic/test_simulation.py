@@ -19,7 +19,7 @@ from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
 from controller.engine.state.clusters import Cluster
 from controller.scheduling import patches
 from tests.deterministic import __main__ as command
-from tests.deterministic import faults, operations
+from tests.deterministic import faults, operations, other_clients
 from tests.deterministic.clock import simulate
 from tests.deterministic.operations import Operation
 from tests.deterministic.shrinking import Shrinker, kinds_of
@@ -66,7 +66,7 @@ def test_scripts_of_seeds_differ_and_have_every_operation():
     assert scripts[0] != scripts[1]
     names = {operation.name for planned in scripts for operation in planned}
     expected = {*operations.TENANTS, *operations.OPERATORS, *faults.REQUEST_FAULTS, *faults.WATCH_FAULTS}
-    assert names >= expected | {*faults.SYSTEM_FAULTS}
+    assert names >= expected | {*faults.SYSTEM_FAULTS, *other_clients.ACTIONS}
 
 
 def test_changed_configurations_are_valid_and_have_each_option(tmp_path):

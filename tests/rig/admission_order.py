@@ -166,9 +166,10 @@ class AdmissionOrder:
             is_free = (
                 binding.gated
                 and binding.suspended
+                and not binding.dispatch_suspended
                 and binding.has_policy
                 and binding.job[1] not in self.troubled
-                and not (binding.is_terminating or binding.clusters or binding.record)
+                and not (binding.is_terminating or binding.clusters or binding.listed or binding.record)
             )
             if not is_free or binding.job not in self._jobs or self._since.get(binding.job, at) >= horizon:
                 continue

@@ -20,6 +20,7 @@ class BindingState:
     job: Key
     gated: bool
     suspended: bool
+    dispatch_suspended: bool
     has_policy: bool
     is_terminating: bool
     clusters: tuple[str, ...]
@@ -76,6 +77,7 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         job=(spec["resource"].get("namespace", ""), spec["resource"]["name"]),
         gated=(group, spec["resource"]["kind"]) == GATED,
         suspended=(spec.get("suspension") or {}).get("scheduling") is True,
+        dispatch_suspended=(spec.get("suspension") or {}).get("dispatching") is True,
         has_policy=any(claim in meta.get("labels", {}) for claim in _CLAIMS),
         is_terminating="deletionTimestamp" in meta,
         clusters=clusters,
