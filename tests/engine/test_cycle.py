@@ -8,7 +8,7 @@ from controller.engine.state.workloads import WorkloadState
 from tests.draws import draws
 from tests.engine.worlds import NOW, build, clusters, policies, queues, quota_of, total_by_queue, workloads
 
-worlds = draws(30)
+worlds = draws(100)
 
 
 @worlds

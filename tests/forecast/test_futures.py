@@ -120,6 +120,11 @@ def test_start_waits_for_the_workload_that_frees_its_cluster():
     assert [(blocker.workload.name, blocker.cluster) for blocker in start.after] == [("large", "m2")]
 
 
+def test_start_follows_those_of_earlier_workloads():
+    found = trace(*(job(name, 8, runs=10) for name in "abc"))
+    assert forecast(found, "c")[UID("uid-c")].p50 == START + 20_000
+
+
 def test_start_after_the_horizon_or_never_is_unknown():
     found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
     assert forecast(found, "new", horizon=99_000)[UID("uid-new")].p50 is None

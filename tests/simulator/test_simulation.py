@@ -104,6 +104,11 @@ def test_initially_running_job_uses_capacity_until_it_ends():
     assert events_of(result) == [(0, "Submit", "a"), (4, "Finish", "old"), (4, "Admit", "a"), (14, "Finish", "a")]
 
 
+def test_initially_running_job_of_an_unknown_cluster_ends():
+    result = play(trace(job("old", 6, runs=4, on="gone"), job("a", 6)))
+    assert [entry for entry in events_of(result) if entry[1] == "Finish"] == [(4, "Finish", "old"), (10, "Finish", "a")]
+
+
 def test_victim_is_pending_again_with_its_original_age():
     found = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
     result = evicting(found, "a", 5)
