@@ -37,7 +37,6 @@ _TIMES = (
     "clustersChangedAt",
 )
 _AMOUNTS = ("charge", "nominatedRequests")
-_MAX_WRITTEN = 1024
 #: Fields that are written only where they are set.
 _OPTIONAL = frozenset(
     {
@@ -94,20 +93,11 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
         return bool(self.charge)
 
 
-_written: dict[str, tuple[str, AdmissionRecord]] = {}
-"""The last records that were written, with the uids of their bindings, by text."""
-
-
 def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:
     """Return the record of the binding *uid* in *annotations*, or why the annotation is not a valid record."""
     text = annotations.get(ADMISSION_ANNOTATION)
     if text is None:
         return None, ""
-    written = _written.get(text)
-    return (written[1], "") if written is not None and written[0] == uid else _decode_record(text, uid)
-
-
-def _decode_record(text: str, uid: str) -> tuple[AdmissionRecord | None, str]:
     try:
         fields = _FIELDS.decode(text)
         owner = msgspec.convert(fields.get("uid"), str)
@@ -192,18 +182,11 @@ _UNSET = {
 
 
 def write_record(uid: str, record: AdmissionRecord) -> str:
-    """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC.
-
-    The response to the write, or its event, has the same text, which is not parsed then.
-    """
+    """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC."""
     fields: dict[str, object] = {"uid": uid, **_UNSET}
     for (name, convert, default, is_optional), value in zip(
         _FIELDS_WRITTEN, msgspec.structs.astuple(record), strict=True
     ):
         if value is not default and (value or value == 0 or not is_optional):
             fields[name] = value if convert is None or value is None else convert(value)
-    text = _ENCODER.encode(fields).decode()
-    _written[text] = uid, record
-    if len(_written) > _MAX_WRITTEN:
-        del _written[next(iter(_written))]
-    return text
+    return _ENCODER.encode(fields).decode()

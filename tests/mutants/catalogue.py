@@ -180,7 +180,7 @@ _MUTANTS = {
     },
     "controller.cache.record": {
         "accept-record-of-another-binding": (
-            "_decode_record",
+            "read_record",
             Replace("owner != uid", by="False"),
             f"{_OBJECTS}test_forged_record_admits_nothing",
         ),
