@@ -16,6 +16,7 @@ from tests.deterministic.watches import Change
 from tests.rig import history
 from tests.rig.admission_order import Admission, find_admissions
 from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.hyperjob_invariant import hyperjob_of
 from tests.rig.invariants import Evidence, InvariantChecker, immediate_retries
 from tests.rig.requests import add, amounts, gang_requests, job_requests
 
@@ -100,9 +101,7 @@ class Judge:
         """I5: the policy of a HyperJob's part exists before its Job, so that no other policy selects the Job."""
         if change.kind != kinds.JOBS or change.previous is not None or change.obj is None:
             return
-        owners = change.obj["metadata"].get("ownerReferences", ())
-        is_part = any(owner["kind"] == kinds.HYPERJOBS.name for owner in owners)
-        if is_part and change.key not in self._system.server.objects(kinds.POLICIES):
+        if hyperjob_of(change.obj) and change.key not in self._system.server.objects(kinds.POLICIES):
             self.report(f"I5 job {change.key[1]} was created before its policy")
 
     async def follow(self) -> None:

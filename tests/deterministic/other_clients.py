@@ -41,6 +41,10 @@ def _bindings(system: System) -> Iterator[tuple[Key, BindingState]]:
             yield key, parse_binding(obj)
 
 
+def _pending(system: System) -> list[tuple[Key, BindingState]]:
+    return [(key, each) for key, each in _bindings(system) if each.suspended and not each.clusters]
+
+
 def _now(system: System, key: Key, before: BindingState) -> BindingState | None:
     """Return a binding as it is now, ``None`` where it was deleted or replaced."""
     obj = system.server.objects(kinds.BINDINGS).get(key)
@@ -63,7 +67,7 @@ async def suspend_admitted_binding(system: System, draw: random.Random) -> None:
 
 async def place_suspended_binding(system: System, draw: random.Random) -> None:
     """Place a binding that was not admitted; the controller removes its clusters."""
-    pending = [(key, each) for key, each in _bindings(system) if each.suspended and not each.clusters]
+    pending = _pending(system)
     if not pending:
         return
     key, before = draw.choice(pending)
@@ -77,10 +81,10 @@ async def place_suspended_binding(system: System, draw: random.Random) -> None:
 
 async def suspend_dispatching(system: System, draw: random.Random) -> None:
     """Suspend the dispatching of a pending binding for some time; the field stays in the binding."""
-    pending = [key for key, each in _bindings(system) if each.suspended and not each.clusters]
+    pending = _pending(system)
     if not pending:
         return
-    key = draw.choice(pending)
+    key, _ = draw.choice(pending)
     await system.merge(kinds.BINDINGS, key, {"spec": {"suspension": {"dispatching": True}}})
     await asyncio.sleep(draw.choice((10, 60)))
     await system.merge(kinds.BINDINGS, key, {"spec": {"suspension": {"dispatching": False}}})
@@ -172,7 +176,7 @@ async def expire_part(system: System, draw: random.Random) -> None:
 
 async def delete_with_finalizer(system: System, draw: random.Random) -> None:
     """Delete a pending job that a finalizer keeps for some time; it is not admitted meanwhile."""
-    pending = [(key, each) for key, each in _bindings(system) if each.suspended and not each.clusters]
+    pending = _pending(system)
     if not pending:
         return
     key, before = draw.choice(pending)

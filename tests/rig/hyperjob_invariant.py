@@ -38,7 +38,7 @@ class HyperJobChecker:
         if not job:
             return  # deleted, or a batch Job, which has another encoding
         self.jobs[change.key] = job
-        owner = _owner(job)
+        owner = hyperjob_of(job)
         family = self.hyperjobs.get(owner)
         if family is None or change.before is not None:
             return
@@ -61,19 +61,20 @@ class HyperJobChecker:
             needed = {part["name"] for part in parts if part["phase"] not in _OVER}
             if status.get("phase") in {*_OVER, "Suspended"}:
                 needed = set()
-            found = {key[1] for key, job in self.jobs.items() if _owner(job) == uid}
+            found = {key[1] for key, job in self.jobs.items() if hyperjob_of(job) == uid}
             if not needed <= found <= {part["name"] for part in parts}:
                 yield f"HyperJob {hyperjob['metadata']['name']} has {sorted(found)} instead of {sorted(needed)}"
 
 
-def _owner(job: dict[str, Any]) -> str:
+def hyperjob_of(job: dict[str, Any]) -> str:
+    """Return the uid of the HyperJob that controls *job*, empty without one."""
     owners = job["metadata"].get("ownerReferences", ())
     return next((owner["uid"] for owner in owners if owner.get("controller") and owner["kind"] == "HyperJob"), "")
 
 
 def _place(job: dict[str, Any]) -> tuple[str, str, int] | None:
     mark = job["metadata"].get("annotations", {}).get(PART_ANNOTATION)
-    if mark is None or not _owner(job):
+    if mark is None or not hyperjob_of(job):
         return None
     role = job["metadata"]["labels"].get("volcano.sh/replicatedjob-name", "")
-    return _owner(job), role, json.loads(mark)["index"]
+    return hyperjob_of(job), role, json.loads(mark)["index"]
