@@ -1,6 +1,5 @@
 """Parsing and formatting of quantities; the cases are those of apimachinery's tests."""
 
-import time
 from fractions import Fraction
 
 import pytest
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
 from controller.engine.state.resources import base_units
+from tests.work import work_of
 
 KI, MI, GI, TI, PI, EI = (2 ** (10 * power) for power in range(1, 7))
 
@@ -137,12 +137,13 @@ def test_other_json_values_are_rejected(number: float):
         pytest.param(-(10**1_000_000), id="a-negative-integer-of-a-million-digits"),
     ],
 )
-def test_huge_number_is_rejected_quickly_with_a_short_error(text: str):
-    began = time.process_time()
-    with pytest.raises(QuantityError) as error:
-        parse_quantity("cpu", text)
-    assert time.process_time() - began < 1
-    assert len(str(error.value)) < 200
+def test_huge_number_is_rejected_at_once_with_a_short_error(text: str):
+    def reject() -> None:
+        with pytest.raises(QuantityError) as error:
+            parse_quantity("cpu", text)
+        assert len(str(error.value)) < 200
+
+    assert work_of(reject) < 1_000
 
 
 @pytest.mark.parametrize("text", ["1e-100", "1e-2147483649", "0.1e-999999999999", "5n"])

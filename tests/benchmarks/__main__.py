@@ -4,7 +4,19 @@ import argparse
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from tests.benchmarks import admission, backfill, forecast, hyperjob, kueue, million, overhead, plan, restart, webhook
+from tests.benchmarks import (
+    admission,
+    backfill,
+    forecast,
+    hyperjob,
+    kueue,
+    million,
+    overhead,
+    plan,
+    restart,
+    review_growth,
+    webhook,
+)
 from tests.benchmarks.figures import Figure, show, write
 
 Measure = Callable[..., list[Figure]]
@@ -15,6 +27,7 @@ FAMILIES: Mapping[str, Measure] = {
     "restart": restart.measure,
     "plan": plan.measure,
     "webhook": webhook.measure,
+    "reviews": review_growth.measure,
     "hyperjob": hyperjob.measure,
     "forecast": forecast.measure,
     "data": overhead.measure_data,

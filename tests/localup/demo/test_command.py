@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -81,9 +80,7 @@ def test_ended_process_fails_the_demo_and_is_named(demo, tmp_path):
     read_until(process, "running")
     (controller,) = [pid for pid, command in commands_in(tmp_path).items() if "-m controller " in command]
     os.kill(controller, signal.SIGKILL)
-    died = time.monotonic()
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
-    assert time.monotonic() - died < 5
     assert process.returncode == 1
     assert "localup: controller ended unexpectedly (exit code -9); its last lines:" in output
     assert "workload admitted" in output
