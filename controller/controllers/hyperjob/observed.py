@@ -220,6 +220,11 @@ def has_started(part: PartStatus) -> bool:
     return part.phase != "Pending"
 
 
+def has_moved(part: PartStatus, placed: PartPlacement | None) -> bool:
+    """Return whether the binding of a part no longer has the cluster where the part ran last."""
+    return placed is not None and part.running_on not in {"", *placed.clusters}
+
+
 def with_observation(part: PartStatus, seen: ObservedParts) -> PartStatus:
     """Return *part* with its observed phase; a terminal phase stays."""
     job = seen.jobs.get(part.name)

@@ -23,6 +23,7 @@ from controller.controllers.hyperjob.observed import (
     ObservedParts,
     PartPlacement,
     has_all_fields,
+    has_moved,
     metadata_of,
 )
 from controller.controllers.hyperjob.split import CapacitySnapshot
@@ -62,11 +63,19 @@ class ObjectChanges:
     """The parts with all objects in their desired state."""
 
 
+@dataclass(frozen=True, slots=True)
+class ObservedChildren:
+    """The Jobs, policies and placements of a HyperJob's parts."""
+
+    jobs: ObjectsByName
+    policies: ObjectsByName
+    placement: Mapping[str, PartPlacement]
+
+
 def diff_objects(
     hyperjob: HyperJob,
     state: HyperJobState,
-    jobs: ObjectsByName,
-    policies: ObjectsByName,
+    observed: ObservedChildren,
     *,
     up_to_date: Collection[str] = frozenset(),
 ) -> ObjectChanges:
@@ -79,8 +88,11 @@ def diff_objects(
     if state.phase in FINISHED or state.phase == "Suspended":
         up_to_date, desired = frozenset(), {}
     else:
-        desired = _desired(hyperjob, state, up_to_date)
-    retained = _retained(hyperjob, state)
+        finished = {part.name for part in state.parts if part.phase in TERMINAL}
+        up_to_date = frozenset(up_to_date).difference(finished)
+        desired = {child.name: child for child in build_parts(hyperjob, state.parts, finished.union(up_to_date))}
+    jobs, policies = observed.jobs, observed.policies
+    retained = _retained(hyperjob, state, observed.placement)
     old = [
         job
         for name, job in sorted(jobs.items())
@@ -97,17 +109,17 @@ def diff_objects(
     return ObjectChanges(remove, apply, frozenset(found.union(up_to_date)))
 
 
-def _desired(hyperjob: HyperJob, state: HyperJobState, up_to_date: Collection[str]) -> dict[str, PartObjects]:
-    """Return the objects of unfinished parts, except those *up_to_date*; finished parts need no objects."""
-    over = {part.name for part in state.parts if part.phase in TERMINAL}
-    return {child.name: child for child in build_parts(hyperjob, state.parts, over.union(up_to_date))}
+def _retained(
+    hyperjob: HyperJob, state: HyperJobState, placement: Mapping[str, PartPlacement]
+) -> Mapping[str, PartStatus]:
+    """Return the finished parts whose objects stay, so that users can inspect them.
 
-
-def _retained(hyperjob: HyperJob, state: HyperJobState) -> Mapping[str, PartStatus]:
-    """Return the finished parts; their objects stay, so that users can inspect them."""
+    The Job of a part that has left the cluster where it finished would run again, and its pods there no longer exist.
+    """
     if state.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
-    return {part.name: part for part in state.parts if part.phase in TERMINAL}
+    finished = (part for part in state.parts if part.phase in TERMINAL)
+    return {part.name: part for part in finished if not has_moved(part, placement.get(part.name))}
 
 
 def _is_current(job: ObservedChild, child: PartObjects | None, retained: Mapping[str, PartStatus]) -> bool:
@@ -194,13 +206,15 @@ class Reconciler:
     async def _reconcile(self, seen: ObservedHyperJob, hyperjob: HyperJob) -> int | None:
         jobs, policies = self.observed.jobs(seen.uid), self.observed.policies(seen.uid)
         placed = {name: place for name in jobs if (place := self.observed.placement(seen.key.namespace, name))}
+        children = ObservedChildren(jobs, policies, placed)
         own = {name: job for name, job in jobs.items() if not job.deleting}
         state = compute_state(hyperjob, ObservedParts(own, placed), self.capacity())
         basis = _inputs_key(hyperjob, state)
         versions = {name: (job, policies[name].resource_version) for name, job in _versions(jobs) if name in policies}
-        changes = diff_objects(hyperjob, state, jobs, policies, up_to_date=self._up_to_date(seen.uid, basis, versions))
+        up_to_date = self._up_to_date(seen.uid, basis, versions)
+        changes = diff_objects(hyperjob, state, children, up_to_date=up_to_date)
         self._store_up_to_date(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in changes.up_to_date}))
-        obstacle = await self._name_conflict(hyperjob, changes, jobs=jobs, policies=policies)
+        obstacle = await self._name_conflict(hyperjob, changes, children)
         if obstacle:
             state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
         await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
@@ -234,19 +248,12 @@ class Reconciler:
 
     # -- name conflicts ------------------------------------------------------
 
-    async def _name_conflict(
-        self,
-        hyperjob: HyperJob,
-        changes: ObjectChanges,
-        *,
-        jobs: Mapping[str, ObservedChild],
-        policies: Mapping[str, ObservedChild],
-    ) -> str:
+    async def _name_conflict(self, hyperjob: HyperJob, changes: ObjectChanges, children: ObservedChildren) -> str:
         """Return which object of another owner has the name of an object to be created, empty if none.
 
         All names are checked before the first object is created, so that no HyperJob is created partially.
         """
-        known = {JOBS.kind: jobs, PROPAGATION_POLICIES.kind: policies}
+        known = {JOBS.kind: children.jobs, PROPAGATION_POLICIES.kind: children.policies}
         new = [manifest for manifest in changes.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
         is_listed = len(new) > _MAX_SINGLE_LOOKUPS
         present = await self._list_names(hyperjob.metadata.namespace) if is_listed else frozenset()

@@ -104,6 +104,25 @@ async def test_evicted_part_is_pending_whatever_its_job_status(harness, phase):
     assert harness.phases() == ["Running", "Pending"]
 
 
+@pytest.mark.parametrize("ended", [False, True])
+@pytest.mark.parametrize("clusters", [("b",), ()])
+@pytest.mark.parametrize("phase", ["Completed", "Failed"])
+async def test_finished_part_does_not_run_again_elsewhere(harness, ended, clusters, phase):
+    """Its cluster left, or the part was evicted while it finished."""
+    await harness.start(two_copies(minAvailable=1))
+    harness.place("a", "b")
+    harness.report("llm-t-0", phase)
+    harness.report("llm-t-1", "Completed" if ended else "Running")
+    await harness.reconcile()
+    assert harness.names() == ["llm-t-0", "llm-t-1"]
+    harness.placements["llm-t-0"] = PartPlacement(clusters)
+    harness.report("llm-t-0", "Running" if clusters else phase)
+    await harness.reconcile()
+    assert harness.names() == harness.names(PROPAGATION_POLICIES) == ["llm-t-1"]
+    assert harness.phases() == [phase, "Completed" if ended else "Running"]
+    assert harness.status()["phase"] == ("Completed" if ended else "Running")
+
+
 async def test_invalid_spec_is_reported_and_keeps_the_parts(harness):
     await harness.start(two_copies())
     invalid = replicated("t", task(replicas=4), splitPolicy={"strategy": "ByReplicas"})
