@@ -5,11 +5,11 @@ backup, does not count.
 """
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
-from functools import lru_cache
+from functools import lru_cache, partial
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any, NamedTuple
 
 import msgspec
 
@@ -24,7 +24,6 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
 
-_FIELDS = msgspec.json.Decoder(dict[str, Any])
 _ENCODER = msgspec.json.Encoder(order="sorted")
 _TIMES = (
     "admittedAt",
@@ -36,7 +35,8 @@ _TIMES = (
     "backOffUntil",
     "clustersChangedAt",
 )
-_AMOUNTS = ("charge", "nominatedRequests")
+#: Characters of the resource names of amounts that are cached.
+_MAX_CACHED_NAMES = 1024
 #: Fields that are written only where they are set.
 _OPTIONAL = frozenset(
     {
@@ -99,55 +99,58 @@ def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionReco
     if text is None:
         return None, ""
     try:
-        fields = _FIELDS.decode(text)
-        owner = msgspec.convert(fields.get("uid"), str)
+        document = _DOCUMENTS.decode(text)
+        owner, *values = msgspec.structs.astuple(document)
         if owner != uid:
             return None, f"annotation {ADMISSION_ANNOTATION} was written for another binding, uid {owner[:64]!r}"
-        record = _parse(fields)
+        for place, parse, default in _PARSED:
+            if values[place] is not default:
+                values[place] = parse(values[place])
     except AmountError as error:
         return None, str(error)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         return None, f"annotation {ADMISSION_ANNOTATION} is unreadable: {error}"
+    record = AdmissionRecord(*values)
     if record.evictions < 0 or record.attempts < 0:
         return None, f"annotation {ADMISSION_ANNOTATION} has negative counters"
     return record, ""
 
 
-def _parse(fields: dict[str, Any]) -> AdmissionRecord:
-    for name in _TIMES:
-        if fields.get(name) is not None:
-            fields[name] = _parse_time(fields[name])
-    for name in _AMOUNTS:
-        if fields.get(name) is not None:
-            fields[name] = _parse_amounts(fields[name], name)
-    if reserved := fields.pop("reservedClusters", None):
-        fields["reservedClusters"] = {
-            name: _parse_amounts(amounts, f"reservedClusters[{name!r}]")
-            for name, amounts in msgspec.convert(reserved, dict[str, Any]).items()
-        }
-    if excluded := fields.pop("excludedClusters", None):
-        marks = msgspec.convert(excluded, dict[str, str])
-        fields["excludedClusters"] = {sys.intern(name): marks[name] for name in sorted(marks)}
-    fields["nominatedCluster"] = fields.get("nominatedCluster") or None
-    record = msgspec.convert(fields, AdmissionRecord)
-    return msgspec.structs.replace(record, charge=_shared_amounts(tuple(record.charge.items())))
+def _parse_amounts(quantities: Mapping[str, str], where: str) -> Resources:
+    shared = _shared_amounts if _are_short(quantities) else _shared_amounts.__wrapped__
+    return shared(tuple(quantities.items()), where)
 
 
 @lru_cache(maxsize=4096)
-def _shared_amounts(amounts: tuple[tuple[str, int], ...]) -> Resources:
-    """Return *amounts* by name; equal charges share one value."""
-    return dict(amounts)
+def _shared_amounts(quantities: tuple[tuple[str, str], ...], where: str) -> Resources:
+    """Return *quantities* in base units, by name; equal charges share one value."""
+    return parse_resources(dict(quantities), f"the admission record's {where}")
 
 
-def _parse_time(text: object) -> int | None:
-    time = msgspec.convert(text, datetime)
-    if time.tzinfo is None:
-        raise ValueError("it has a time without a zone; write times like 2006-01-02T15:04:05Z")
-    return to_milliseconds(time)
+def _format_amounts(amounts: Resources) -> Mapping[str, str]:
+    return (_shared_quantities if _are_short(amounts) else _shared_quantities.__wrapped__)(tuple(amounts.items()))
 
 
-def _parse_amounts(quantities: object, where: str) -> Resources:
-    return parse_resources(msgspec.convert(quantities, dict[str, str]), f"the admission record's {where}")
+@lru_cache(maxsize=4096)
+def _shared_quantities(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, str]:
+    return format_resources(dict(amounts))
+
+
+def _are_short(resources: Iterable[str]) -> bool:
+    """Return whether amounts with these names may be cached; thousands of very long ones would exhaust the memory."""
+    return sum(map(len, resources)) <= _MAX_CACHED_NAMES
+
+
+def _parse_reserved(amounts: Mapping[str, Mapping[str, str]]) -> dict[str, Resources] | None:
+    return {name: _parse_amounts(reserved, f"reservedClusters[{name!r}]") for name, reserved in amounts.items()} or None
+
+
+def _format_reserved(amounts: Mapping[ClusterName, Resources]) -> dict[str, Mapping[str, str]]:
+    return {cluster: _format_amounts(reserved) for cluster, reserved in amounts.items()}
+
+
+def _parse_excluded(fingerprints: Mapping[str, str]) -> dict[str, str]:
+    return {sys.intern(name): fingerprints[name] for name in sorted(fingerprints)}
 
 
 @lru_cache(maxsize=4096)
@@ -158,35 +161,58 @@ def _format_time(milliseconds: int) -> str:
     return time.isoformat(timespec=precision).replace("+00:00", "Z")
 
 
-def _format_amounts_by_cluster(amounts: Mapping[ClusterName, Resources]) -> dict[str, dict[str, str]]:
-    return {cluster: format_resources(reserved) for cluster, reserved in amounts.items()}
+class _Form(NamedTuple):
+    """How the annotation writes a field whose value is not that of the record."""
+
+    type: Any
+    parse: Callable[[Any], object]
+    format: Callable[[Any], object]
 
 
-_FORMATS: Mapping[str, Callable[[Any], object]] = {
-    **dict.fromkeys(_TIMES, _format_time),
-    **dict.fromkeys(_AMOUNTS, format_resources),
-    "reservedClusters": _format_amounts_by_cluster,
-    "excludedClusters": dict,
+_FORMS: Mapping[str, _Form] = {
+    **dict.fromkeys(_TIMES, _Form(Annotated[datetime, msgspec.Meta(tz=True)] | None, to_milliseconds, _format_time)),
+    "charge": _Form(dict[str, str], partial(_parse_amounts, where="charge"), _format_amounts),
+    "nominatedRequests": _Form(
+        dict[str, str] | None, partial(_parse_amounts, where="nominatedRequests"), _format_amounts
+    ),
+    "reservedClusters": _Form(dict[str, dict[str, str]] | None, _parse_reserved, _format_reserved),
+    "excludedClusters": _Form(dict[str, str], _parse_excluded, dict),
+    "nominatedCluster": _Form(ClusterName | None, lambda name: name or None, str),
 }
-_DEFAULTS = msgspec.structs.astuple(AdmissionRecord())
-_FIELDS_WRITTEN = tuple(
-    (field.encode_name, _FORMATS.get(field.encode_name), default, field.encode_name in _OPTIONAL)
-    for field, default in zip(msgspec.structs.fields(AdmissionRecord), _DEFAULTS, strict=True)
+_RECORD_FIELDS = tuple(
+    (field.encode_name, _FORMS.get(field.encode_name), default)
+    for field, default in zip(
+        msgspec.structs.fields(AdmissionRecord), msgspec.structs.astuple(AdmissionRecord()), strict=True
+    )
 )
-#: The fields of a record without any value; most fields of most records are so.
+"""The fields of a record in their order: name in the annotation, form and default."""
+_DOCUMENTS = msgspec.json.Decoder(
+    msgspec.defstruct(
+        "_Document",
+        [
+            ("uid", str),
+            *(
+                (field.name, form.type if form else field.type, msgspec.field(default=default, name=name))
+                for field, (name, form, default) in zip(
+                    msgspec.structs.fields(AdmissionRecord), _RECORD_FIELDS, strict=True
+                )
+            ),
+        ],
+    )
+)
+_PARSED = tuple((place, form.parse, default) for place, (_, form, default) in enumerate(_RECORD_FIELDS) if form)
 _UNSET = {
-    name: default if convert is None or default is None else convert(default)
-    for name, convert, default, is_optional in _FIELDS_WRITTEN
-    if not is_optional
+    name: default if form is None or default is None else form.format(default)
+    for name, form, default in _RECORD_FIELDS
+    if name not in _OPTIONAL
 }
+"""The fields of a record without any value; most fields of most records are so."""
 
 
 def write_record(uid: str, record: AdmissionRecord) -> str:
     """Return the canonical text of *record* of the binding *uid*, equal for equal records; times are in UTC."""
     fields: dict[str, object] = {"uid": uid, **_UNSET}
-    for (name, convert, default, is_optional), value in zip(
-        _FIELDS_WRITTEN, msgspec.structs.astuple(record), strict=True
-    ):
-        if value is not default and (value or value == 0 or not is_optional):
-            fields[name] = value if convert is None or value is None else convert(value)
+    for (name, form, default), value in zip(_RECORD_FIELDS, msgspec.structs.astuple(record), strict=True):
+        if value is not default and (value or value == 0 or name not in _OPTIONAL):
+            fields[name] = value if form is None or value is None else form.format(value)
     return _ENCODER.encode(fields).decode()

@@ -8,7 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.api.keys import ADMISSION_ANNOTATION
-from controller.cache.record import AdmissionRecord, read_record, write_record
+from controller.cache.record import (
+    AdmissionRecord,
+    _shared_amounts,
+    _shared_quantities,
+    read_record,
+    write_record,
+)
 from tests.cache.objects import admission_record
 
 TIMES = st.integers(0, 4_000_000_000_000)
@@ -21,6 +27,7 @@ RECORDS = st.builds(
     admitted_at=st.none() | TIMES,
     waiting_since=st.none() | TIMES,
     reserved_since=st.none() | TIMES,
+    promised_start=st.none() | TIMES,
     nominated_cluster=st.none() | st.text(min_size=1, max_size=10),
     reserved_clusters=st.none() | st.dictionaries(st.text(max_size=10), AMOUNTS, min_size=1, max_size=3),
     nominated_at=st.none() | TIMES,
@@ -90,3 +97,10 @@ def test_unreadable_record_has_an_error(text):
     record, error = read_record({ADMISSION_ANNOTATION: text}, "u")
     assert record is None
     assert ADMISSION_ANNOTATION in error
+
+
+def test_amounts_with_long_resource_names_are_not_cached():
+    record = AdmissionRecord(charge={f"example.com/{number:0300}": 1000 for number in range(4)})
+    before = [cached.cache_info().currsize for cached in (_shared_amounts, _shared_quantities)]
+    assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
+    assert [cached.cache_info().currsize for cached in (_shared_amounts, _shared_quantities)] == before
