@@ -119,12 +119,15 @@ async def submit_impossible_job(system: System, draw: random.Random) -> None:
     await system.create(kinds.JOBS, job(name, "default", pods=2, cpu="64", seconds=10))
 
 
+def trainer(queue: str, *, pods: int, cpu: str) -> Object:
+    """Return the replicated job of a HyperJob."""
+    worker = job("part", "", pods=pods, cpu=cpu, seconds=60)["spec"]["tasks"][0]
+    return {"name": "trainer", "templateSpec": {"queue": queue, "tasks": [{**worker, "name": "worker"}]}}
+
+
 async def submit_hyperjob(system: System, draw: random.Random) -> None:
-    worker = job("part", "", pods=draw.randint(1, 3), cpu="1", seconds=60)["spec"]["tasks"][0]
-    replicated: Object = {
-        "name": "trainer",
-        "templateSpec": {"queue": draw.choice(LEAVES), "tasks": [{**worker, "name": "worker"}]},
-    }
+    pods, queue = draw.randint(1, 3), draw.choice(LEAVES)
+    replicated = trainer(queue, pods=pods, cpu="1")
     if draw.random() < 0.5:
         replicated["replicas"] = draw.randint(1, 3)
     else:

@@ -21,6 +21,7 @@ from tests.deterministic.operations import (
     hyperjob,
     job,
     times,
+    trainer,
 )
 from tests.deterministic.system import NAMESPACE, System
 from tests.rig.binding_state import BindingState, parse_binding
@@ -110,7 +111,7 @@ async def occupy_part_name(system: System, draw: random.Random) -> None:
     name = f"hyper-{draw.getrandbits(32):x}"
     key = NAMESPACE, f"{name}-trainer-0"
     response = await system.create(kinds.JOBS, job(key[1], "default", pods=1, cpu="1", seconds=60))
-    await system.create(kinds.HYPERJOBS, hyperjob(name, _trainer(parts=1, pods=1, cpu="1")))
+    await system.create(kinds.HYPERJOBS, hyperjob(name, trainer("default", pods=1, cpu="1")))
     await asyncio.sleep(_REACTION_SECONDS)
     _expect_unchanged(system, key, response.body)
     await system.delete(kinds.HYPERJOBS, (NAMESPACE, name))
@@ -125,17 +126,11 @@ def _expect_unchanged(system: System, key: Key, created: Object) -> None:
         system.failures.append(f"I2 job {key[1]}, which has no owner, was changed or deleted")
 
 
-def _trainer(*, parts: int, pods: int, cpu: str) -> Object:
-    """Return a replicated job of *parts* Volcano Jobs."""
-    worker = job("part", "", pods=pods, cpu=cpu, seconds=60)["spec"]["tasks"][0]
-    template = {"queue": "default", "tasks": [{**worker, "name": "worker"}]}
-    return {"name": "trainer", "templateSpec": template, "replicas": parts}
-
-
 async def submit_large_hyperjob(system: System, draw: random.Random) -> None:
     """Submit a HyperJob of three parts, which are admitted together or not at all."""
     name = f"hyper-{draw.getrandbits(32):x}"
-    made = hyperjob(name, _trainer(parts=3, pods=3, cpu=draw.choice(("2", "3"))))
+    replicated = trainer("default", pods=3, cpu=draw.choice(("2", "3")))
+    made = hyperjob(name, {**replicated, "replicas": 3})
     await system.create(kinds.HYPERJOBS, {**made, "spec": {**made["spec"], "minAvailable": 3}})
     partial = 0
     for _ in range(24):
