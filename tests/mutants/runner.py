@@ -1,12 +1,12 @@
 """Runs tests in a copy of the source tree with one mutation."""
 
+import ast
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 from tests.mutants.catalogue import Mutant
-from tests.mutants.transformations import transform
 
 ROOT = Path(__file__).parents[2]
 _TREES = ("certs", "charts", "controller", "examples", "localup", "tests", "webhook")
@@ -15,11 +15,18 @@ _MAX_OUTPUT = 6_000
 
 
 def mutate(mutant: Mutant, root: Path) -> str:
-    """Return the source of the mutated module in *root*; raise `LookupError` unless exactly one node matches."""
-    try:
-        return transform((root / mutant.file).read_text(), mutant.definition, mutant.transformation)
-    except LookupError as error:
-        raise LookupError(f"mutant {mutant.name!r} of {mutant.module}: {error}") from error
+    """Return the source of the mutated module in *root*; raise `LookupError` unless the text occurs exactly once."""
+    module = ast.parse((root / mutant.file).read_text())
+    parent: ast.Module | ast.ClassDef = module
+    *classes, name = mutant.definition.split(".")
+    for outer in classes:
+        parent = next(node for node in parent.body if isinstance(node, ast.ClassDef) and node.name == outer)
+    definition = next(node for node in parent.body if getattr(node, "name", "") == name)
+    text = ast.unparse(definition)
+    if (count := text.count(mutant.text)) != 1:
+        raise LookupError(f"mutant {mutant.name!r}: {mutant.definition} has its text {count} times")
+    parent.body[parent.body.index(definition)] = ast.parse(text.replace(mutant.text, mutant.replacement)).body[0]
+    return ast.unparse(module)
 
 
 class MutatedTree:
@@ -27,10 +34,8 @@ class MutatedTree:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        ignored = shutil.ignore_patterns("__pycache__", "benchmarks")
         for name in _TREES:
-            shutil.copytree(ROOT / name, folder / name, ignore=ignored)
-        shutil.copytree(ROOT / "tests" / "benchmarks", folder / "tests" / "benchmarks")
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
         shutil.copy(ROOT / "pyproject.toml", folder)
 
     def apply(self, mutant: Mutant) -> None:
