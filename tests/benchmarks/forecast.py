@@ -1,13 +1,10 @@
-"""Measures forecasts of start times against simulated worlds, and writes a plot of the calibration."""
+"""Measures forecasts of start times against simulated worlds."""
 
 import time
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from importlib import import_module
-from importlib.util import find_spec
 from itertools import islice
-from pathlib import Path
 from statistics import median, quantiles
 
 from controller.engine.checkpoint import take_history
@@ -31,7 +28,6 @@ from tests.traces.templates import TEMPLATE_SHAPES
 SEEDS = 100
 #: As many as the command line simulates.
 FUTURES = 19
-PLOT = Path(__file__).parents[2] / "build" / "forecast-calibration.png"
 
 
 def measure(*, quick: bool) -> list[Figure]:
@@ -54,10 +50,10 @@ def cases_of(world: tuple[str, int]) -> list[Case]:
 
 
 def calibration(cases: Sequence[Case]) -> list[Figure]:
-    """Write the plot, and return the figures of *cases*."""
+    """Print the coverage by queue depth, and return the figures of *cases*."""
     errors = {name: _median_error(cases, name) for name in ("p50", "by_rate", "by_limits")}
     tenths = _inside_by_tenth(cases)
-    _plot(tenths)
+    print("starts between p10 and p90 by tenth of the queue depth:", *(f"{share:.0%}" for share in tenths), flush=True)
     return [
         Figure(
             "forecast_interval_coverage", sum(case.is_inside for case in cases) / len(cases), "of starts", "75-85 %"
@@ -139,15 +135,3 @@ def _engine_of_twenty_queues(size: Size) -> Engine:
         engine.cluster_changed(cluster, NOW)
     engine.plan(NOW)
     return engine
-
-
-def _plot(tenths: Sequence[float]) -> None:
-    if find_spec("matplotlib") is None:
-        return
-    figure = import_module("matplotlib.figure").Figure(layout="constrained")
-    axes = figure.subplots()
-    axes.bar(range(1, len(tenths) + 1), [100 * share for share in tenths])
-    axes.axhline(80, color="black")
-    axes.set(xlabel="tenth of the queue depth", ylabel="starts between p10 and p90 (%)", ylim=(0, 100))
-    PLOT.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(PLOT)

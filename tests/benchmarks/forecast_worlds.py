@@ -67,7 +67,11 @@ class World:
             observe=lambda metrics, waiting, now: self._observe(simulation.state, now),
         )
         self.result: SimulationResult = simulation.run()
-        self.admitted = {entry.workload.uid: entry.at for entry in self.result.log if entry.action is JobAction.ADMIT}
+        self.admitted = {
+            entry.workload.uid: (entry.workload.queue, entry.at)
+            for entry in self.result.log
+            if entry.action is JobAction.ADMIT
+        }
 
     def _observe(self, engine: Engine, now: int) -> None:
         """Take a checkpoint after the first cycle at or after the moment."""
@@ -81,7 +85,7 @@ class World:
             if entry.at > now:
                 break
             if entry.action is JobAction.FINISH:
-                job = self.load.jobs[entry.workload.uid]
+                job = self._job(entry.workload)
                 outcome = Outcome.FAILED if job.failed else Outcome.COMPLETED
                 run_times.record(profile_of(job), Run(max(job.job.runtime // 1000, 1), outcome, job.estimate))
         return run_times
@@ -106,9 +110,7 @@ class World:
         *_, limits = forecaster.forecasts(targets, [Future(lambda workload, ran: 3 * self._runtime(workload))])
         day = 24 * HOUR
         for queue in engine.queues_with_pending():
-            rate = sum(
-                now - day < at <= now and self.load.jobs[uid].job.queue == queue for uid, at in self.admitted.items()
-            )
+            rate = sum(at_queue == queue and now - day < at <= now for at_queue, at in self.admitted.values())
             pending = engine.pending_workloads(queue)
             for position, workload in enumerate(pending, start=1):
                 yield self._case(
@@ -128,7 +130,7 @@ class World:
             self.shape,
             self.seed,
             position / length,
-            actual=self.admitted[workload.uid] - now,
+            actual=self.admitted[workload.uid][1] - now,
             p10=wait(learned.p10, horizon),
             p50=wait(learned.p50, horizon),
             p90=wait(learned.p90, _NEVER),
@@ -136,8 +138,11 @@ class World:
             by_limits=wait(limits.p50, horizon),
         )
 
+    def _job(self, workload: Workload) -> TemplateJob:
+        return self.load.jobs[workload.namespace, workload.name]
+
     def _profile_of(self, workload: Workload) -> JobProfile:
-        return profile_of(self.load.jobs[workload.uid.split("/", 3)[0] + "/" + "/".join(workload.uid.split("/")[1:3])])
+        return profile_of(self._job(workload))
 
     def _runtime(self, workload: Workload) -> int:
-        return self.load.jobs[workload.uid].job.runtime
+        return self._job(workload).job.runtime

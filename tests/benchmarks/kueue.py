@@ -10,7 +10,7 @@ import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import msgspec
 
@@ -25,7 +25,7 @@ from tests.benchmarks.figures import Figure, process_bytes
 from tests.benchmarks.kueue_load import JobGenerator, JobRunner, mean_wait
 from tests.benchmarks.resume_watch import Seen
 from tests.benchmarks.seed import offer_cluster
-from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, cohorts_load
+from tests.traces.cohorts import SMALL, THIRTY, THOUSAND, CohortShape, cohorts_load
 
 WRITES_PER_SECOND = 50
 BURST = 100
@@ -54,14 +54,11 @@ PUBLISHED: Mapping[CohortShape, Published] = {
     THIRTY: Published(351, {"large": 16.5, "medium": 76.8, "small": 215.5}, 300),
     THOUSAND: Published(1179, {"large": 105.6, "medium": 256.4, "small": 700.4}, 1010),
 }
-QUICK = replace(
-    THIRTY, cohorts=2, queues=3, streams=tuple(replace(stream, count=stream.count // 10) for stream in THIRTY.streams)
-)
 
 
 def measure(*, quick: bool, size: int | None = None) -> list[Figure]:
     """Play the load with *size* queues, or both, and return the figures."""
-    shapes = {shape.cohorts * shape.queues: shape for shape in ((QUICK,) if quick else PUBLISHED)}
+    shapes = {shape.cohorts * shape.queues: shape for shape in ((SMALL,) if quick else PUBLISHED)}
     if size is not None and size not in shapes:
         raise SystemExit(f"--size {size}: Kueue's tests have {' or '.join(map(str, shapes))} queues")
     figures: list[Figure] = []

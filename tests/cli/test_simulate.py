@@ -1,7 +1,6 @@
 """The `simulate` command: reports, traces from manifests, and invalid options."""
 
 import os
-from contextlib import redirect_stdout
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
@@ -9,12 +8,12 @@ import pytest
 
 from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
-from controller.simulator.simulation import Simulation
-from controller.simulator.summary import summarise
 from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
-from tests.traces import __main__ as traces
-from tests.traces.load import to_trace
-from tests.traces.load_shapes import LoadShape, generate_load
+from tests.traces.__main__ import SHAPES
+from tests.traces.__main__ import main as print_load
+from tests.traces.cohorts import gang_load
+from tests.traces.load import LoadSize, manifests, to_trace
+from tests.traces.philly import philly_load
 
 GOLDEN = Path(__file__).parents[1] / "simulator" / "golden"
 RUNTIME, SUBMIT = "volcano-global.io/runtime", "volcano-global.io/submit"
@@ -43,15 +42,7 @@ def events(ended):
 @pytest.fixture
 def load_file(tmp_path):
     """Return a function that writes a generated load to a file and returns the file's name."""
-
-    def load_file(shape, output="yaml", **sizes):
-        path = tmp_path / "load.yaml"
-        options = [word for name, size in sizes.items() for word in (f"--{name}", str(size))]
-        with path.open("w") as file, redirect_stdout(file):
-            traces.main(["generate", shape, "-o", output, *options])
-        return str(path)
-
-    return load_file
+    return lambda load: write(tmp_path, *manifests(load))
 
 
 WORLD = cluster("m", units(8)), queue("a")
@@ -60,7 +51,7 @@ WORLD = cluster("m", units(8)), queue("a")
 @pytest.mark.parametrize("file", ["gang.json", "gang.txt"])
 def test_gang_simulation_matches_golden_file(run, load_file, file):
     output = ["-o", "json"] if file.endswith("json") else []
-    ended = run("simulate", "-f", load_file("gang"), "--compare", "per-pod", *output)
+    ended = run("simulate", "-f", load_file(gang_load()), "--compare", "per-pod", *output)
     assert (ended.code, ended.err) == (0, "")
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / file).write_text(ended.out)
@@ -126,24 +117,23 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
     assert "s of CPU in 1 cycles" in ended.err
 
 
-@pytest.mark.parametrize("shape", ["gang", "philly", "helios", "alibaba"])
-@pytest.mark.parametrize("output", ["yaml", "json"])
-def test_manifests_of_a_load_give_the_same_simulation(load_file, shape, output):
-    sizes = {} if shape == "gang" else {"jobs": 40, "queues": 3, "clusters": 2}
-    reread = read_trace(read([load_file(shape, output, seed=4, **sizes)]), now=0, runtime=0).trace
-    generated = to_trace(generate_load(LoadShape(shape), 4, **sizes), start=0)
-    assert summarise(Simulation(reread).run()) == summarise(Simulation(generated).run())
+@pytest.mark.parametrize("shape", SHAPES)
+def test_printed_load_is_read_as_the_generated_trace(capsys, tmp_path, shape):
+    print_load([shape, "--jobs", "40", "--queues", "3", "--clusters", "2", "--seed", "4"])
+    (tmp_path / "load.yaml").write_text(capsys.readouterr().out)
+    found = read_trace(read([str(tmp_path / "load.yaml")]), now=0, runtime=0).trace
+    assert found == to_trace(SHAPES[shape](LoadSize(jobs=40, queues=3, clusters=2, seed=4)))
 
 
 def test_table_of_many_queues_fits_eighty_columns(run, load_file):
-    ended = run("simulate", "-f", load_file("philly", jobs=60, queues=50, clusters=1))
+    ended = run("simulate", "-f", load_file(philly_load(LoadSize(jobs=60, queues=50, clusters=1))))
     assert ended.code == 0
     assert max(map(len, ended.out.splitlines())) <= 80
 
 
 def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
     plot = tmp_path / "plot.svg"
-    ended = run("simulate", "-f", load_file("gang"), "--compare", "backfill", "--plot", str(plot))
+    ended = run("simulate", "-f", load_file(gang_load()), "--compare", "backfill", "--plot", str(plot))
     assert ended.code == 0
     for variant in ("configured", "traverse", "reservations", "easy"):
         assert any(line.startswith(variant) and line.split()[-1] == "5" for line in ended.out.splitlines())

@@ -5,7 +5,7 @@ cohorts are overloaded, so the ideal makespan is the total work divided by the c
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI
@@ -57,6 +57,10 @@ THIRTY = CohortShape(
         JobStream("medium", 100, cpu=5, interval=500, runtime=500, priority=100),
         JobStream("large", 50, cpu=20, interval=1200, runtime=1000, priority=200),
     ),
+)
+
+SMALL = replace(
+    THIRTY, cohorts=2, queues=3, streams=tuple(replace(stream, count=stream.count // 10) for stream in THIRTY.streams)
 )
 
 THOUSAND = CohortShape(
@@ -113,20 +117,12 @@ def _numbered_jobs(streams: tuple[JobStream, ...]) -> Iterator[tuple[int, int, J
             yield number, index, stream
 
 
-_CAPACITY = 9
-
-_RUNTIME = 60_000
-
-_POD = resource_amounts(cpu=MILLI)
-
-_TASKS = Task("ps", 2, _POD), Task("worker", 4, _POD)
-
-
-def gang_load(jobs: int = 5) -> Load:
-    """Return a load of *jobs* such jobs, submitted at the same time, with one CPU for each pod."""
-    queue = QueueName("training")
+def gang_load() -> Load:
+    """Return five jobs with six pods of one CPU each, submitted at the same time to a cluster of nine CPUs."""
+    queue, pod = QueueName("training"), resource_amounts(cpu=MILLI)
+    tasks = Task("ps", 2, pod), Task("worker", 4, pod)
     return Load(
         queues=(Queue(queue),),
-        clusters=(empty_cluster("member1", {CPU: _CAPACITY * MILLI}),),
-        jobs=tuple(Job("training", f"job-{number}", queue, _TASKS, 0, _RUNTIME) for number in range(1, jobs + 1)),
+        clusters=(empty_cluster("member1", {CPU: 9 * MILLI}),),
+        jobs=tuple(Job("training", f"job-{number}", queue, tasks, 0, 60_000) for number in range(1, 6)),
     )

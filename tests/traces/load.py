@@ -14,27 +14,13 @@ from controller.api.keys import (
     Resource,
 )
 from controller.cache.translate.units import format_resources
+from controller.cli.input.manifests import Location, _parse_manifest
+from controller.cli.input.traces import read_trace
 from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
-from controller.engine.state.requests import (
-    Container,
-    JobTemplate,
-    PodTemplate,
-    gang_minimum,
-    pod_request,
-    pod_requests,
-    total_requests,
-)
-from controller.engine.state.requests import Task as TaskTemplate
 from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, scale, total
-from controller.engine.state.workloads import (
-    VOLCANO_JOB,
-    SchedulingRequirements,
-    Workload,
-    WorkloadDetails,
-    WorkloadUid,
-)
-from controller.simulator.trace import PodSet, Submission, Trace, format_duration
+from controller.engine.state.workloads import VOLCANO_JOB
+from controller.simulator.trace import Trace, format_duration
 
 ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
 
@@ -81,43 +67,16 @@ def resource_amounts(**named: int) -> tuple[tuple[str, int], ...]:
     return tuple(sorted(named.items()))
 
 
-def empty_cluster(name: str, allocatable: Resources, pods: int = 1_000_000) -> Cluster:
+def empty_cluster(name: str, allocatable: Resources) -> Cluster:
     """Return a cluster without usage that serves Volcano Jobs."""
-    amounts = {**allocatable, PODS: pods * MILLI}
+    amounts = {**allocatable, PODS: 1_000_000 * MILLI}
     return Cluster(ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable=amounts)
 
 
 def to_trace(load: Load, *, start: int = 0) -> Trace:
-    """Return the trace of *load*, equal to that read from its manifests."""
-    forms: dict[Tasks, tuple[SchedulingRequirements, tuple[PodSet, ...]]] = {}
-    submissions = []
-    for job in sorted(load.jobs, key=lambda job: (job.at, job.namespace, job.name)):
-        if job.tasks not in forms:
-            forms[job.tasks] = _requirements(job.tasks)
-        shape, pods = forms[job.tasks]
-        workload = Workload(
-            uid=WorkloadUid(f"Job/{job.namespace}/{job.name}"),
-            namespace=job.namespace,
-            name=job.name,
-            kind=VOLCANO_JOB.kind,
-            queue=job.queue,
-            requirements=shape,
-            priority=load.classes.get(job.priority_class, 0),
-            created_at=start + job.at,
-            details=WorkloadDetails(priority_class=job.priority_class),
-        )
-        submissions.append(Submission(workload, job.runtime, job.at, pods))
-    return Trace(load.queues, load.clusters, tuple(submissions), start=start)
-
-
-def _requirements(tasks: Tasks) -> tuple[SchedulingRequirements, tuple[PodSet, ...]]:
-    """Return the shape of a job with *tasks*, and its pods."""
-    pods = [PodTemplate((Container(dict(task.request)),)) for task in tasks]
-    job = JobTemplate(tuple(TaskTemplate(task.name, task.replicas, pod) for task, pod in zip(tasks, pods, strict=True)))
-    shape = SchedulingRequirements(
-        total_requests(job), gang_minimum(job, lambda _: 0), ANY_ONE_CLUSTER, pods=pod_requests(job)
-    )
-    return shape, tuple(PodSet(task.replicas, pod_request(pod)) for task, pod in zip(tasks, pods, strict=True))
+    """Return the trace that `volcano-global simulate` reads from the manifests of *load*."""
+    objects = [_parse_manifest(Location("load", number), body) for number, body in enumerate(manifests(load), start=1)]
+    return read_trace(objects, now=start, runtime=0).trace
 
 
 _MIN_DURATION = 3_600_000

@@ -3,8 +3,8 @@
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from functools import cache
-from importlib.resources import files
 from math import ceil, exp, log, sqrt
+from pathlib import Path
 from random import Random
 
 import msgspec
@@ -31,7 +31,6 @@ class PhillyTenant(msgspec.Struct, frozen=True):
 class Philly(msgspec.Struct, frozen=True):
     """Microsoft's training cluster: bursts of mostly small jobs from few tenants, with widely varying run times."""
 
-    source: str
     hour_of_day: tuple[float, ...]
     """Job rate of each hour relative to the mean."""
     weekday: tuple[float, ...]
@@ -60,14 +59,12 @@ class HeliosCluster(msgspec.Struct, frozen=True):
 class Helios(msgspec.Struct, frozen=True):
     """SenseTime's four clusters: half of the jobs are short and use no GPU, a few use many GPUs."""
 
-    source: str
     clusters: tuple[HeliosCluster, ...]
 
 
 class Alibaba(msgspec.Struct, frozen=True):
     """Alibaba's shared GPUs: most tasks use one GPU or less."""
 
-    source: str
     gpus: Frequencies
     percent_of_one_gpu: Frequencies
     """GPU percentage of tasks that use at most one GPU."""
@@ -89,8 +86,7 @@ class Measurements(msgspec.Struct, frozen=True):
 @cache
 def load_measurements() -> Measurements:
     """Return the measurements."""
-    text = files(__package__).joinpath("measured.json").read_bytes()
-    return msgspec.json.decode(text, type=Measurements)
+    return msgspec.json.decode(Path(__file__).with_name("measured.json").read_bytes(), type=Measurements)
 
 
 SECOND = 1000

@@ -137,8 +137,8 @@ class TemplateLoad:
             for _, namespace in namespaces
         }
         weights = [self._random.paretovariate(1.2) for _ in namespaces]
-        self.jobs: dict[str, TemplateJob] = {}
-        """The jobs by uid, as in the trace."""
+        self.jobs: dict[tuple[str, str], TemplateJob] = {}
+        """The jobs by namespace and name."""
         while len(self.jobs) < jobs:
             queue, namespace = self._random.choices(namespaces, weights)[0]
             self._add_burst(queue, namespace, jobs)
@@ -185,6 +185,6 @@ class TemplateLoad:
             estimate = round(exp(location + random.gauss(0.7, 0.3))) if has_estimate else 0
             name = f"job-{len(self.jobs)}"
             job = Job(namespace, name, queue, gpu_tasks(template.gpus), at, round(runtime * SECOND))
-            self.jobs[f"Job/{namespace}/{name}"] = TemplateJob(
+            self.jobs[namespace, name] = TemplateJob(
                 job, template.name, failed, max(estimate, 1) if has_estimate else 0
             )

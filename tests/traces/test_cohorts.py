@@ -1,5 +1,4 @@
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 
@@ -7,12 +6,8 @@ from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import summarise
 from controller.simulator.trace import SimulationSettings
-from tests.traces.cohorts import THIRTY, THOUSAND, CohortShape, cohorts_load
+from tests.traces.cohorts import SMALL, THIRTY, THOUSAND, cohorts_load
 from tests.traces.load import to_trace
-
-SMALL = CohortShape(
-    cohorts=2, queues=3, streams=tuple(replace(each, count=each.count // 10) for each in THIRTY.streams), max_usage=60
-)
 
 
 def played(shape, *, clusters=1, **settings):

@@ -1,4 +1,5 @@
 from collections import Counter
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -6,12 +7,14 @@ import pytest
 from controller.engine.state.resources import scale, total
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
-from tests.traces.load import to_trace
-from tests.traces.load_shapes import LoadShape, generate_load
+from tests.traces.__main__ import SHAPES
+from tests.traces.alibaba import alibaba_load
+from tests.traces.helios import helios_load
+from tests.traces.load import LoadSize, to_trace
 from tests.traces.measurements import quantile
-from tests.traces.philly import GPU, gpu_tasks
+from tests.traces.philly import GPU, gpu_tasks, philly_load
 
-MEASURED = [LoadShape.PHILLY, LoadShape.HELIOS, LoadShape.ALIBABA]
+each_shape = pytest.mark.parametrize("generate", SHAPES.values(), ids=SHAPES)
 DAY = 86_400_000
 
 
@@ -19,54 +22,55 @@ def asked(job):
     return total(scale(dict(task.request), task.replicas) for task in job.tasks)
 
 
-@pytest.mark.parametrize("shape", MEASURED)
-def test_load_has_the_requested_size_and_follows_the_seed(shape):
-    load = generate_load(shape, 3, jobs=200, queues=14, clusters=5)
+@each_shape
+def test_load_has_the_requested_size_and_follows_the_seed(generate):
+    size = LoadSize(seed=3, jobs=200, queues=14, clusters=5)
+    load = generate(size)
     assert (len(load.jobs), len(load.queues), len(load.clusters)) == (200, 14, 5)
     assert len({(job.namespace, job.name) for job in load.jobs}) == 200
     assert {job.queue for job in load.jobs} <= {queue.name for queue in load.queues}
     assert all(before.at <= after.at for before, after in pairwise(load.jobs))
     assert all(1000 <= job.runtime <= DAY for job in load.jobs)
-    assert load == generate_load(shape, 3, jobs=200, queues=14, clusters=5)
-    assert load != generate_load(shape, 4, jobs=200, queues=14, clusters=5)
+    assert load == generate(size)
+    assert load != generate(replace(size, seed=4))
 
 
-@pytest.mark.parametrize("shape", MEASURED)
-def test_every_job_fits_the_first_cluster_and_finishes(shape):
-    load = generate_load(shape, 0, jobs=120)
+@each_shape
+def test_every_job_fits_the_first_cluster_and_finishes(generate):
+    load = generate(LoadSize(jobs=120))
     room = load.clusters[0].allocatable
     assert all(amount <= room[name] for job in load.jobs for name, amount in asked(job).items())
     result = Simulation(to_trace(load)).run()
     assert Counter(simulated.stage for simulated in result.jobs) == {JobStage.FINISHED: 120}
 
 
-@pytest.mark.parametrize("shape", MEASURED)
-def test_higher_load_means_fewer_nodes_for_the_same_jobs(shape):
-    light, heavy = (generate_load(shape, 0, jobs=500, load=load) for load in (50, 200))
+@each_shape
+def test_higher_load_means_fewer_nodes_for_the_same_jobs(generate):
+    light, heavy = (generate(LoadSize(jobs=500, load=load)) for load in (50, 200))
     assert light.jobs == heavy.jobs
     cpus = [sum(each.allocatable["cpu"] for each in load.clusters) for load in (light, heavy)]
     assert cpus[0] > cpus[1]
 
 
 def test_philly_sizes_tenants_and_weights_match_measurements():
-    jobs = generate_load(LoadShape.PHILLY, 0, jobs=5000, queues=11).jobs
+    jobs = philly_load(LoadSize(jobs=5000, queues=11)).jobs
     one = sum(asked(job)[GPU] == 1000 for job in jobs) / len(jobs)
     largest = sum(job.queue == "vc-6214e9" for job in jobs) / len(jobs)
     assert 0.88 < one < 0.97
     assert 0.40 < largest < 0.62
-    weights = {queue.name: queue.weight for queue in generate_load(LoadShape.PHILLY, 0, jobs=10, queues=12).queues}
+    weights = {queue.name: queue.weight for queue in philly_load(LoadSize(jobs=10, queues=12)).queues}
     assert (weights["vc-ee9e8c"], weights["vc-ed69ec"], weights["vc-6214e9-2"]) == (26, 1, 10)
 
 
 def test_helios_job_types_and_mean_gpus_match_measurements():
-    jobs = [asked(job) for job in generate_load(LoadShape.HELIOS, 0, jobs=5000).jobs]
+    jobs = [asked(job) for job in helios_load(LoadSize(jobs=5000)).jobs]
     gpus = [job[GPU] // 1000 for job in jobs if GPU in job]
     assert 0.44 < len(gpus) / len(jobs) < 0.50
     assert 3.2 < sum(gpus) / len(gpus) < 4.2
 
 
 def test_alibaba_has_fractional_gpus_and_service_classes():
-    load = generate_load(LoadShape.ALIBABA, 0, jobs=3000)
+    load = alibaba_load(LoadSize(jobs=3000))
     parts = [asked(job).get("koordinator.sh/gpu-core", 0) // 1000 for job in load.jobs]
     assert 0.10 < parts.count(0) / len(parts) < 0.16
     assert {part for part in parts if 0 < part < 100} == {81, 47, 32, 65, 23, 46, 59, 16, 55, 22, 37}
