@@ -16,6 +16,7 @@ from tests.traces.load import LoadSize, manifests, to_trace
 from tests.traces.philly import philly_load
 
 GOLDEN = Path(__file__).parents[1] / "simulator" / "golden"
+START = 10**12
 RUNTIME, SUBMIT = "volcano-global.io/runtime", "volcano-global.io/submit"
 
 
@@ -121,8 +122,17 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
 def test_printed_load_is_read_as_the_generated_trace(capsys, tmp_path, shape):
     print_load([shape, "--jobs", "40", "--queues", "3", "--clusters", "2", "--seed", "4"])
     (tmp_path / "load.yaml").write_text(capsys.readouterr().out)
-    found = read_trace(read([str(tmp_path / "load.yaml")]), now=0, runtime=0).trace
-    assert found == to_trace(SHAPES[shape](LoadSize(jobs=40, queues=3, clusters=2, seed=4)))
+    found = read_trace(read([str(tmp_path / "load.yaml")]), now=START, runtime=0).trace
+    load = SHAPES[shape](LoadSize(jobs=40, queues=3, clusters=2, seed=4))
+    assert found == to_trace(load, start=START)
+    jobs = sorted(
+        (job.at, job.namespace, job.name, job.runtime, load.classes.get(job.priority_class, 0)) for job in load.jobs
+    )
+    assert jobs == [
+        (each.at, each.workload.namespace, each.workload.name, each.runtime, each.workload.priority)
+        for each in found.submissions
+    ]
+    assert all(each.workload.created_at == START + each.at for each in found.submissions)
 
 
 def test_table_of_many_queues_fits_eighty_columns(run, load_file):
