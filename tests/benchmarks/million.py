@@ -8,16 +8,16 @@ Takes several minutes and 2 GiB, so it is not part of the default run. Times are
 
 import asyncio
 import gc
+import os
 import statistics
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from pathlib import Path
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
 from tests.benchmarks import million_controller
-from tests.benchmarks.figures import Figure
+from tests.benchmarks.figures import Figure, process_bytes
 from tests.benchmarks.plan import EVENTS, events, first_plan
 from tests.benchmarks.states import GIB, NOW, Size, build
 
@@ -54,7 +54,7 @@ def _engine(size: Size, label: str) -> list[Figure]:
     times = events(state, admitted, size)
     cuts = statistics.quantiles(times, n=100)
     print(f"first plan {first:.1f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
-    resident = _resident_bytes()
+    resident = process_bytes(os.getpid(), "VmRSS")
     return [
         Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="<= 15"),
         Figure(f"plan_event_p50_ms_{label}", cuts[49], "ms"),
@@ -91,8 +91,3 @@ def _decisions_per_second(state: Engine, count: int) -> float:
 
 def _admissions(decisions: Iterable[object]) -> int:
     return sum(isinstance(decision, Admit) for decision in decisions)
-
-
-def _resident_bytes() -> int:
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("VmRSS:"))

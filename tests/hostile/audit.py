@@ -23,6 +23,8 @@ from tests.rig.requests import amount
 
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
 VALUES = Path(__file__).parents[2] / "charts" / "volcano-global" / "values.yaml"
+_PAGE = 50
+"""Objects of a page; some are large."""
 _FINAL = {"Completed", "Failed", "Terminated", "Aborted"}
 Amounts = Mapping[str, Fraction]
 """Whole CPUs, GPUs and so on; none of zero."""
@@ -66,33 +68,16 @@ def usage(url: str) -> Usage:
     return {(each.labels["queue"], each.labels["resource"]): Fraction(str(each.value)) for each in found}
 
 
-def peak_memory(pid: int) -> int:
-    """Return the peak resident memory of a process, in bytes."""
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) << 10 for line in lines if line.startswith("VmHWM"))
-
-
 def memory_limit(part: str) -> int:
     """Return the memory limit of ``controller`` or ``webhook`` in the chart's values."""
     return int(amount(yaml.safe_load(VALUES.read_text())[part]["resources"]["limits"]["memory"]))
 
 
-async def listed(api: Api, path: str) -> list[dict[str, Any]]:
-    """Return all objects of a list, read in pages because some are large."""
-    found: list[dict[str, Any]] = []
-    token = ""
-    while True:
-        page = msgspec.json.decode(await api.get(f"{path}?limit=50" + (f"&continue={token}" if token else "")))
-        found += page["items"]
-        token = page["metadata"].get("continue", "")
-        if not token:
-            return found
-
-
 async def charges(api: Api) -> dict[Key, Charge]:
     """Return the charges in the records of admitted, unfinished bindings."""
     found: dict[Key, Charge] = {}
-    for binding in await listed(api, RESOURCE_BINDINGS.path):
+    async for item in api.list_items(RESOURCE_BINDINGS.path, limit=_PAGE):
+        binding = msgspec.json.decode(item)
         record = binding["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION)
         if not record or binding["spec"].get("suspension", {}).get("scheduling") or _is_over(binding):
             continue
@@ -123,7 +108,8 @@ def _may_stand(binding: dict[str, Any], cluster: str) -> bool:
 async def running(api: Api) -> dict[Key, Run]:
     """Return the Volcano Jobs running in member clusters, from the manifests and status of Works."""
     found: dict[Key, Run] = {}
-    for work in await listed(api, WORKS):
+    async for item in api.list_items(WORKS, limit=_PAGE):
+        work = msgspec.json.decode(item)
         cluster = work["metadata"]["namespace"].removeprefix("karmada-es-")
         if cluster == work["metadata"]["namespace"]:
             continue

@@ -10,8 +10,9 @@ import pytest
 
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
+from tests.benchmarks.figures import process_bytes
 from tests.hostile import ground
-from tests.hostile.audit import Key, charges, differences, memory_limit, miscounts, peak_memory, running, samples, usage
+from tests.hostile.audit import Key, charges, differences, memory_limit, miscounts, running, samples, usage
 from tests.hostile.bystanders import Latencies, percentile
 from tests.hostile.ground import Ground
 from tests.hostile.traffic import PER_SECOND, Request, harmless, hostile
@@ -68,7 +69,7 @@ async def assert_sound(there: Ground) -> None:
     found = {name: await asyncio.to_thread(samples, url, f"volcano_global_{name}") for name in names}
     counts = {name: sum(each.value for each in each_of) for name, each_of in found.items()}
     memory = {
-        name: (peak_memory(pid), memory_limit(name))
+        name: (process_bytes(pid, "VmHWM"), memory_limit(name))
         for name, pid in (("controller", there.stack.controller.pid), ("webhook", there.stack.webhook.pid))
         if pid is not None
     }

@@ -8,9 +8,11 @@ import ssl
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import aiohttp
 
+from controller.api.keys import RESOURCE_BINDINGS
 from localup.controlplane import ControlPlane
 from tests.e2e.environment import job as sound_job
 from tests.hostile import objects
@@ -20,18 +22,19 @@ MERGE, JSON = "application/merge-patch+json", "application/json"
 CLOSING_SECONDS = 0.25
 """Time that the transports of a closed session need to end."""
 _REMEMBERED = 60
-_KINDS: Sequence[tuple[str, int, str, Callable[[random.Random, str], objects.Object]]] = (
-    ("job", 36, "batch.volcano.sh/v1alpha1/namespaces/{}/jobs", objects.job),
-    ("hyperjob", 8, "{}", objects.hyperjob),
-    ("deployment", 4, "apps/v1/namespaces/{}/deployments", objects.deployment),
-    ("policy", 8, "policy.karmada.io/v1alpha1/namespaces/{}/propagationpolicies", objects.propagation),
-    ("override", 4, "policy.karmada.io/v1alpha1/namespaces/{}/overridepolicies", objects.override),
-    ("command", 3, "bus.volcano.sh/v1alpha1/namespaces/{}/commands", objects.command),
-    ("work", 2, "work.karmada.io/v1alpha1/namespaces/{}/works", objects.work),
-    ("binding", 2, "work.karmada.io/v1alpha2/namespaces/{}/resourcebindings", objects.binding),
-    ("configmap", 3, "{}", objects.config_map),
-)
-_CHANGES = (("delete", 16), ("recreate", 4), ("edit", 6), ("patch-binding", 5), ("purge", 1))
+_KINDS = {
+    "Job": 36,
+    "HyperJob": 8,
+    "Deployment": 4,
+    "PropagationPolicy": 8,
+    "OverridePolicy": 4,
+    "Command": 3,
+    "Work": 2,
+    "ResourceBinding": 2,
+    "ConfigMap": 3,
+}
+_CHANGES = {"delete": 16, "recreate": 4, "edit": 6, "patch-binding": 5, "purge": 1}
+"""Weights of the kinds that are created, and of the changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,57 +50,46 @@ class Request:
 
 def hostile(dice: random.Random, namespaces: Sequence[str]) -> Iterator[Request]:
     """Yield requests without end: creations of every kind, edits, deletions and recreations in bursts."""
-    made: deque[tuple[str, str, objects.Object]] = deque(maxlen=_REMEMBERED * len(namespaces))
-    names = [*(each[0] for each in _KINDS), *(name for name, _ in _CHANGES)]
-    weights = [*(each[1] for each in _KINDS), *(weight for _, weight in _CHANGES)]
-    number = 0
-    while True:
-        chosen, namespace = dice.choices(names, weights)[0], dice.choice(namespaces)
-        known = {each[0]: each for each in _KINDS}.get(chosen)
-        if known is not None:
-            number += 1
-            body = known[3](dice, f"{chosen}-{number}" if dice.random() < 0.97 else f"{chosen}-{dice.randrange(300)}")
-            path = _path(body, known[2], namespace)
-            made.append((chosen, path, body))
-            yield Request(chosen, "POST", path, _encoded(body))
+    made: deque[tuple[str, objects.Object]] = deque(maxlen=_REMEMBERED * len(namespaces))
+    weights = _KINDS | _CHANGES
+    for number in count(1):
+        chosen, namespace = dice.choices(list(weights), list(weights.values()))[0], dice.choice(namespaces)
+        if chosen in _KINDS:
+            name = f"{chosen.lower()}-{number if dice.random() < 0.97 else dice.randrange(300)}"
+            body = objects.hostile_object(dice, chosen, name)
+            made.append((namespace, body))
+            yield Request(chosen, "POST", _path(body, namespace), _encoded(body))
         elif chosen == "purge":
-            yield Request("purge", "DELETE", f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs")
+            yield Request("purge", "DELETE", f"/apis/{objects.JOB}/namespaces/{namespace}/jobs")
         elif made:
             yield from _change(dice, chosen, made)
 
 
-def _path(body: objects.Object, path: str, namespace: str) -> str:
-    if body["kind"] == "HyperJob":
-        return f"/apis/{body['apiVersion']}/namespaces/{namespace}/hyperjobs"
-    if body["kind"] == "ConfigMap":
-        return f"/api/v1/namespaces/{namespace}/configmaps"
-    return f"/apis/{path.format(namespace)}"
+def _path(body: objects.Object, namespace: str) -> str:
+    root = "apis" if "/" in body["apiVersion"] else "api"
+    plural = f"{body['kind'].lower()}s".replace("policys", "policies")
+    return f"/{root}/{body['apiVersion']}/namespaces/{namespace}/{plural}"
 
 
-def _change(dice: random.Random, chosen: str, made: deque[tuple[str, str, objects.Object]]) -> Iterator[Request]:
+def _change(dice: random.Random, chosen: str, made: Sequence[tuple[str, objects.Object]]) -> Iterator[Request]:
     """Yield requests that change objects created before."""
-    if chosen in {"delete", "recreate"}:
-        for _ in range(dice.choice((1, 1, 1, 8))):
-            kind, path, body = made[dice.randrange(len(made))]
-            yield Request(f"delete-{kind}", "DELETE", f"{path}/{body['metadata']['name']}")
-            if chosen == "recreate":
-                yield Request(kind, "POST", path, _encoded(body))
+    if chosen == "patch-binding":
+        namespace, job = dice.choice([each for each in made if each[1]["kind"] == "Job"] or [made[-1]])
+        patch = objects.binding_patch(dice)
+        path = RESOURCE_BINDINGS.item_path(namespace, f"{job['metadata']['name']}-job")
+        yield Request(chosen, "PATCH", f"{path}/status" if "status" in patch else path, _encoded(patch), MERGE)
         return
-    kind, path, body = made[dice.randrange(len(made))]
-    if chosen == "edit":
-        fresh = {name: make for name, _, _, make in _KINDS}[kind](dice, body["metadata"]["name"])
-        patch = {name: value for name, value in fresh.items() if name not in {"apiVersion", "kind"}}
-        yield Request(f"edit-{kind}", "PATCH", f"{path}/{body['metadata']['name']}", _encoded(patch), MERGE)
-        return
-    jobs = [each for each in made if each[0] == "job"]
-    if jobs:
-        _, path, body = dice.choice(jobs)
-        folder = path.replace("batch.volcano.sh/v1alpha1", "work.karmada.io/v1alpha2").replace(
-            "jobs", "resourcebindings"
-        )
-        name, patch = f"{body['metadata']['name']}-job", objects.binding_patch(dice)
-        status = "/status" if "status" in patch else ""
-        yield Request("patch-binding", "PATCH", f"{folder}/{name}{status}", _encoded(patch), MERGE)
+    for _ in range(1 if chosen == "edit" else dice.choice((1, 1, 1, 8))):
+        namespace, body = dice.choice(made)
+        kind, name, folder = body["kind"], body["metadata"]["name"], _path(body, namespace)
+        if chosen == "edit":
+            fresh = objects.hostile_object(dice, kind, name)
+            patch = {field: value for field, value in fresh.items() if field not in {"apiVersion", "kind"}}
+            yield Request(f"edit {kind}", "PATCH", f"{folder}/{name}", _encoded(patch), MERGE)
+        else:
+            yield Request(f"delete {kind}", "DELETE", f"{folder}/{name}")
+        if chosen == "recreate":
+            yield Request(kind, "POST", folder, _encoded(body))
 
 
 def _encoded(body: objects.Object) -> bytes:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from tests.unusual_values import mutate
 from tests.webhook.reviews import (
     apply,
     binding,
@@ -56,12 +57,6 @@ SEEDS = [
     review_of(QUEUE, old=QUEUE, operation="UPDATE"),
     review_of(None, old=QUEUE, operation="DELETE"),
 ]
-#: Values that replace others.
-UNUSUAL_VALUES: list[Any] = [
-    *(None, True, False, 0, -1, 1, 2**31, 2**63, 2**64, -(2**63), 10**40, 0.5, -0.0, 1e308),
-    *("", " ", "x" * 300, "\x00", "\u202e", "\ud7ff", "\U0001f4a5", "~1", "/", "%s", "{{}}", "1e999", "9" * 200),
-    *([], [[]], {}, [None], {"": None}, {"a": {}}, [{}], "Job", "batch.volcano.sh/v1alpha1", "CREATE", "UPDATE"),
-]
 FRAGMENTS = [
     *(b"", b"\x00", b"\xff", b"\xed\xa0\x80", b"[" * 50, b"}" * 3, b'"', b"\\", b",", b"NaN", b"1e9999", b"\\ud800"),
 ]
@@ -96,33 +91,6 @@ def body(number: int) -> bytes:
         mutate(review_, dice)
     text = wire(review_) if dice.random() < 0.8 else json.dumps(review_, indent=dice.choice((None, 1))).encode()
     return _break(text, dice) if dice.random() < 0.3 else text
-
-
-def mutate(node: Any, dice: random.Random) -> None:
-    """Replace, remove or repeat a value in a JSON tree."""
-    places = list(_places(node))
-    if not places:
-        return
-    parent, key = dice.choice(places)
-    action = dice.random()
-    if action < 0.5:
-        parent[key] = copy.deepcopy(dice.choice(UNUSUAL_VALUES))
-    elif action < 0.7:
-        del parent[key]
-    elif action < 0.85:
-        source, name = dice.choice(places)
-        parent[key] = copy.deepcopy(source[name])
-    elif isinstance(parent, dict):
-        parent[str(dice.choice(UNUSUAL_VALUES))] = parent[key]
-    else:
-        parent.extend(parent * dice.randrange(3))
-
-
-def _places(node: Any) -> Iterator[tuple[Any, Any]]:
-    for key in list(node) if isinstance(node, dict) else range(len(node)):
-        yield node, key
-        if isinstance(node[key], dict | list):
-            yield from _places(node[key])
 
 
 def _break(text: bytes, dice: random.Random) -> bytes:
