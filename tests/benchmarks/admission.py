@@ -14,8 +14,6 @@ from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import msgspec
-
 from controller.kube.client import Api
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane, Etcd
@@ -23,18 +21,16 @@ from localup.stack import Stack
 from tests.benchmarks.figures import Figure
 from tests.benchmarks.resume_watch import watching
 from tests.benchmarks.seed import (
-    CLUSTER,
     JOB_CPU,
     Batch,
-    binding_path,
-    create,
+    finish_job,
     offer_cluster,
     pause,
     seed_batch,
     seed_queues,
     withdraw_cluster,
 )
-from tests.benchmarks.store_seed import caught_up, store_batch
+from tests.benchmarks.store_seed import fill
 
 #: Of a bare client that also watches.
 GOAL_RATIO = 0.95
@@ -86,9 +82,7 @@ async def _measure(plane: ControlPlane, count: int, *, rounds: int, goal: float 
         print(f"seeding twice {count} bindings …", flush=True)
         await seed_queues(api, decided.queues)
         for batch in (decided, bare):
-            await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
-            await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(api)
+            await fill(plane, api, batch)
         for number in range(rounds):
             straight.append(await _bare_rate(plane, api, bare))
             watched.append(await _bare_rate(plane, api, bare, "watch"))
@@ -203,13 +197,6 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
             await finish_job(api, batch.namespace, name)
             found.append(await resumed.reached(number, seconds=TIMEOUT_SECONDS) - begun)
     return found
-
-
-async def finish_job(api: Api, namespace: str, name: str) -> None:
-    """Report that the job *name* has completed."""
-    item = {"clusterName": CLUSTER, "applied": True, "status": {"state": {"phase": "Completed"}}}
-    body = msgspec.json.encode({"status": {"aggregatedStatus": [item]}})
-    await api.patch(f"{binding_path(namespace, name)}/status", body, kind="merge")
 
 
 @asynccontextmanager

@@ -9,19 +9,17 @@ from typing import Any
 
 import msgspec
 
-from controller.api.keys import ADMISSION_ANNOTATION, CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.translate.units import format_resources
-from controller.engine.state.hierarchy import ROOT
 from controller.engine.state.resources import MILLI, PODS, Resources
 from tests.benchmarks import seed, states
-from tests.clusters import with_models
+from tests.traces.load import Load, Manifest, manifests
 
 NAMESPACES = 50
 VERSION = 1_000
 """resourceVersion of every generated object."""
 PRIORITIES = (0, 100, 200)
 _TIMES = 600
-Manifest = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,22 +65,10 @@ class GeneratedState:
         self._pending, self._admitted = _binding_template(), [_binding_template(shape) for shape in self.shapes]
         self._times = [f"2026-01-{1 + hour // 24:02}T{hour % 24:02}:00:00Z".encode() for hour in range(_TIMES)]
 
-    def queues(self) -> Iterator[Manifest]:
-        """Yield the manifests of the queues, parents first."""
-        for queue in states.queues(self.size):
-            spec = {"weight": queue.weight, **({"parent": queue.parent} if queue.parent != ROOT else {})}
-            yield {
-                "apiVersion": QUEUES.api_version,
-                "kind": QUEUES.kind,
-                "metadata": {"name": queue.name},
-                "spec": spec,
-            }
-
-    def priority_classes(self) -> Iterator[Manifest]:
-        """Yield the manifests of the priority classes."""
-        for value in PRIORITIES:
-            head = {"apiVersion": PRIORITY_CLASSES.api_version, "kind": PRIORITY_CLASSES.kind}
-            yield {**head, "metadata": {"name": f"p{value}"}, "value": value}
+    def manifests(self) -> Iterator[Manifest]:
+        """Yield the priority classes and the queues, parents first."""
+        classes = {f"p{value}": value for value in PRIORITIES}
+        return manifests(Load(tuple(states.queues(self.size)), (), (), classes))
 
     def capacities(self) -> list[dict[str, int]]:
         """Return the capacity of each cluster, which the admitted workloads fill."""
@@ -113,18 +99,6 @@ class GeneratedState:
     def _binding(self, index: int) -> bytes:
         template = self._admitted[index % len(self._admitted)] if index < self.size.admitted else self._pending
         return template % self._fields(index)
-
-
-def cluster_manifest(name: str, capacity: Resources) -> Manifest:
-    """Return a ready cluster with *capacity*."""
-    status = {
-        "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": JOBS.kind, "name": JOBS.plural}]}],
-        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-        "resourceSummary": {"allocatable": format_resources(capacity)},
-    }
-    head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": name}}
-    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-    return with_models({**head, "spec": spec, "status": status})
 
 
 def _metadata(name: str, uid: str, **more: Any) -> Manifest:

@@ -7,14 +7,12 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
-import msgspec
-
 from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.engine.state.hierarchy import ROOT
 from controller.kube.client import Api
 from controller.kube.errors import Conflict
 from tests.benchmarks.resume_watch import Seen
-from tests.benchmarks.seed import CLUSTER, IN_FLIGHT, binding, binding_path, create
+from tests.benchmarks.seed import IN_FLIGHT, binding, create, finish_job
 from tests.traces.cohorts import CohortShape, cohorts_load
 from tests.traces.load import Job, Load, Manifest, manifests
 
@@ -93,9 +91,8 @@ class JobRunner:
             # After an eviction the timer of the last admission counts.
             if run.finished_at or not run.admitted_at or time.monotonic() < run.ends_at:
                 continue
-            path = f"{binding_path(run.job.namespace, run.job.name)}/status"
             try:
-                await self._api.patch(path, _completed(run), kind="merge")
+                await finish_job(self._api, run.job.namespace, run.job.name, resourceVersion=run.version)
             except Conflict:
                 self._wake_at(run, time.monotonic() + _RETRY_SECONDS)
                 continue
@@ -103,12 +100,6 @@ class JobRunner:
             self.finished += 1
             if self.finished == len(self.runs):
                 self.all_finished.set()
-
-
-def _completed(run: JobRun) -> bytes:
-    item = {"clusterName": CLUSTER, "applied": True, "status": {"state": {"phase": "Completed"}}}
-    seen = {"resourceVersion": run.version}
-    return msgspec.json.encode({"metadata": seen, "status": {"aggregatedStatus": [item]}})
 
 
 class JobGenerator:

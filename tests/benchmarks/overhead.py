@@ -31,7 +31,7 @@ from tests.benchmarks.seed import (
     seed_queues,
     withdraw_cluster,
 )
-from tests.benchmarks.store_seed import caught_up, store_batch
+from tests.benchmarks.store_seed import fill
 
 GOAL_RATIO = 1.1
 CLAIMS = 100
@@ -70,9 +70,7 @@ async def _seeded(plane: ControlPlane, count: int) -> AsyncIterator[tuple[Api, B
     batch = Batch("pending", count, 100)
     async with Api.connect(plane.kubeconfig("admin")) as api:
         await seed_queues(api, batch.queues)
-        await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
-        await store_batch(plane.etcd.url, plane.prefix, batch)
-        await caught_up(api)
+        await fill(plane, api, batch)
         yield api, batch
 
 

@@ -17,10 +17,10 @@ from controller.kube.errors import ServerError
 from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
-from tests.benchmarks.admission import cpu_seconds, cpu_share, finish_job
+from tests.benchmarks.admission import cpu_seconds, cpu_share
 from tests.benchmarks.figures import Figure, process_bytes
-from tests.benchmarks.seed import Batch, create, offer_cluster, seed_queues, withdraw_cluster
-from tests.benchmarks.store_seed import caught_up, store_batch
+from tests.benchmarks.seed import Batch, finish_job, offer_cluster, seed_queues, withdraw_cluster
+from tests.benchmarks.store_seed import fill
 from tests.rig.binding_state import parse_binding
 from tests.rig.history import Change, History, Key, followed, present
 
@@ -124,10 +124,7 @@ async def _admitted(history: History, count: int) -> None:
 async def _fill(plane: ControlPlane, api: Api, count: int) -> None:
     """Create *count* more pending workloads in a separate namespace."""
     print(f"storing {count} jobs and their bindings …", flush=True)
-    batch = Batch(f"waiting-{count}", count, QUEUES)
-    await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
-    await store_batch(plane.etcd.url, plane.prefix, batch)
-    await caught_up(api)
+    await fill(plane, api, Batch(f"waiting-{count}", count, QUEUES))
 
 
 async def _widen(api: Api, cpus: int) -> None:

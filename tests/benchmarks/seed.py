@@ -1,7 +1,7 @@
 """Fills a control plane with suspended bindings and their jobs, as Karmada's detector would."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -83,18 +83,23 @@ async def seed_batch(api: Api, batch: Batch) -> None:
     await in_flight(range(batch.count), one)
 
 
+def cluster_manifest(name: str, capacity: Mapping[str, str]) -> dict[str, Any]:
+    """Return a ready cluster with *capacity*."""
+    status = {
+        "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": JOBS.kind, "name": JOBS.plural}]}],
+        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
+        "resourceSummary": {"allocatable": dict(capacity)},
+    }
+    head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": name}}
+    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
+    return with_models({**head, "spec": spec, "status": status})
+
+
 async def offer_cluster(api: Api, cpus: int) -> None:
     """Create the cluster with capacity for *cpus*, so that all workloads fit."""
-    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-    head = {"apiVersion": CLUSTERS.api_version, "kind": CLUSTERS.kind, "metadata": {"name": CLUSTER}}
-    await create(api, CLUSTERS.path, {**head, "spec": spec})
-    capacity = {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": str(cpus)}
-    status = {
-        "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": "Job", "name": "jobs"}]}],
-        "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}],
-        "resourceSummary": {"allocatable": capacity},
-    }
-    body = msgspec.json.encode({"status": with_models({"status": status})["status"]})
+    manifest = cluster_manifest(CLUSTER, {"cpu": str(cpus), "memory": f"{4 * cpus}Gi", "pods": str(cpus)})
+    await create(api, CLUSTERS.path, manifest)
+    body = msgspec.json.encode({"status": manifest["status"]})
     await api.patch(f"{CLUSTERS.path}/{CLUSTER}/status", body, kind="merge")
 
 
@@ -114,6 +119,18 @@ async def pause(api: Api, batch: Batch) -> None:
         batch.names(),
         lambda name: api.patch(binding_path(batch.namespace, name), body, kind="merge"),
     )
+
+
+async def finish_job(api: Api, namespace: str, name: str, **metadata: str) -> None:
+    """Report that the job *name* has completed."""
+    body = msgspec.json.encode({"metadata": metadata, "status": completed(CLUSTER)})
+    await api.patch(f"{binding_path(namespace, name)}/status", body, kind="merge")
+
+
+def completed(cluster: str) -> dict[str, Any]:
+    """Return the status of a binding whose job has completed in *cluster*."""
+    item = {"clusterName": cluster, "applied": True, "status": {"state": {"phase": "Completed"}}}
+    return {"aggregatedStatus": [item]}
 
 
 def binding_path(namespace: str, name: str) -> str:

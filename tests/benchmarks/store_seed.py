@@ -16,7 +16,8 @@ import msgspec
 from controller.api.keys import JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
 from controller.kube.errors import ServerError
-from tests.benchmarks.seed import Batch, binding, in_flight, job
+from localup.controlplane import ControlPlane
+from tests.benchmarks.seed import Batch, binding, create, in_flight, job
 
 _IN_ONE = 100
 _WRITERS = 4
@@ -34,6 +35,13 @@ async def store_batch(url: str, prefix: str, batch: Batch, *, in_one: int = _IN_
     groups = iter(lambda: list(itertools.islice(pairs, in_one)), [])
     async with aiohttp.ClientSession() as session:
         await in_flight(groups, lambda group: _put(session, url, group), _WRITERS)
+
+
+async def fill(plane: ControlPlane, api: Api, batch: Batch) -> None:
+    """Store *batch* in a new namespace, and wait until the API server serves it."""
+    await create(api, "/api/v1/namespaces", {"metadata": {"name": batch.namespace}})
+    await store_batch(plane.etcd.url, plane.prefix, batch)
+    await caught_up(api)
 
 
 async def forget_batch(url: str, prefix: str, batch: Batch) -> None:

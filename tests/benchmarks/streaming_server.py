@@ -19,14 +19,9 @@ import yaml
 from aiohttp import web
 
 from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
-from tests.benchmarks.generated_objects import (
-    NAMESPACES,
-    VERSION,
-    Collection,
-    GeneratedState,
-    Manifest,
-    cluster_manifest,
-)
+from controller.cache.translate.units import format_resources
+from tests.benchmarks.generated_objects import NAMESPACES, VERSION, Collection, GeneratedState, Manifest
+from tests.benchmarks.seed import cluster_manifest, completed
 from tests.deterministic import kinds
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.objects import Kind
@@ -67,12 +62,10 @@ class StreamingServer:
         """Store everything that is not generated."""
         for name in (*_TENANTS, "karmada-system", "default"):
             self.write("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
-        for manifest in self._state.priority_classes():
-            self.write("POST", PRIORITY_CLASSES.path, manifest)
-        for manifest in self._state.queues():
-            self.write("POST", QUEUES.path, manifest)
+        for manifest in self._state.manifests():
+            self.write("POST", (QUEUES if manifest["kind"] == QUEUES.kind else PRIORITY_CLASSES).path, manifest)
         for number, capacity in enumerate(self._capacities):
-            self.write("POST", CLUSTERS.path, cluster_manifest(f"m{number}", capacity))
+            self.write("POST", CLUSTERS.path, cluster_manifest(f"m{number}", format_resources(capacity)))
             self._publish_capacity(number)
 
     def add_capacity(self, number: int, count: int = 1) -> None:
@@ -83,7 +76,7 @@ class StreamingServer:
         self._publish_capacity(number)
 
     def _publish_capacity(self, number: int) -> None:
-        status = cluster_manifest(f"m{number}", self._capacities[number])["status"]
+        status = cluster_manifest(f"m{number}", format_resources(self._capacities[number]))["status"]
         self.write("PATCH", f"{CLUSTERS.path}/m{number}/status", {"status": status})
 
     def finish(self, index: int) -> None:
@@ -91,8 +84,7 @@ class StreamingServer:
         path = RESOURCE_BINDINGS.item_path(*self._state.bindings.key(index))
         self._adopt(path)
         cluster = f"m{index % self._state.size.clusters}"
-        item = {"clusterName": cluster, "applied": True, "status": {"state": {"phase": "Completed"}}}
-        self.write("PATCH", f"{path}/status", {"status": {"aggregatedStatus": [item]}})
+        self.write("PATCH", f"{path}/status", {"status": completed(cluster)})
 
     def write(self, method: str, path: str, body: Manifest) -> Manifest:
         """Write one object and return it; raise ``ValueError`` if it is rejected."""

@@ -9,7 +9,7 @@ from controller.api.keys import CLUSTERS, HYPERJOB_NAME_LABEL, JOBS, PRIORITY_CL
 from controller.cache.store import Store
 from controller.kube.client import Api
 from controller.kube.informer import Informer, WatchOptions
-from tests.benchmarks.generated_objects import VERSION, GeneratedState, cluster_manifest
+from tests.benchmarks.generated_objects import VERSION, GeneratedState
 from tests.benchmarks.states import NOW, Size, full_clusters, workloads
 from tests.benchmarks.streaming_server import serving
 from tests.cache.fake_event_handler import FakeEventHandler
@@ -25,7 +25,7 @@ def state():
 
 def test_generated_objects_are_the_engines_workloads(state):
     store, received = Store(), FakeEventHandler()
-    for manifest in state.priority_classes():
+    for manifest in (each for each in state.manifests() if each["kind"] == "PriorityClass"):
         manifest["metadata"]["resourceVersion"] = "1"
         store.priority_classes.upsert(store.priority_classes.decode(msgspec.json.encode(manifest)))
     for index in range(state.jobs.count):
@@ -148,9 +148,3 @@ async def test_client_that_leaves_ends_its_watch(state):
             return not server.server.watches
 
         await until(is_ended)
-
-
-def test_clusters_are_ready_with_their_capacity():
-    status = cluster_manifest("m1", {"cpu": 1500})["status"]
-    assert status["resourceSummary"]["allocatable"] == {"cpu": "1500m"}
-    assert status["resourceSummary"]["allocatableModelings"]
