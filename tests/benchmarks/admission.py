@@ -19,7 +19,7 @@ from localup.binaries import ensure_binaries
 from localup.controlplane import ControlPlane, Etcd
 from localup.stack import Stack
 from tests.benchmarks.figures import Figure
-from tests.benchmarks.resume_watch import watching
+from tests.benchmarks.resume_watch import resumed_bindings
 from tests.benchmarks.seed import (
     JOB_CPU,
     Batch,
@@ -134,7 +134,7 @@ async def _bare_rate(plane: ControlPlane, api: Api, batch: Batch, *options: str)
         raise RuntimeError("the bare client has no pipes")
     if await process.stdout.readline() != b"ready\n":
         raise RuntimeError("the bare client did not start; its error stands above")
-    async with watching(api, batch.namespace) as resumed:
+    async with resumed_bindings(api, batch.namespace) as resumed:
         begun = time.monotonic()
         process.stdin.write(b"go\n")
         await process.stdin.drain()
@@ -157,7 +157,7 @@ async def _admission_rate(plane: ControlPlane, api: Api, batch: Batch, latencies
 
 async def admit_batch(stack: Stack, api: Api, batch: Batch) -> Pace:
     """Create a cluster in which all of *batch* fits, and return the speed of the admissions."""
-    async with watching(api, batch.namespace) as resumed:
+    async with resumed_bindings(api, batch.namespace) as resumed:
         before = cpu_seconds(stack)
         begun = time.monotonic()
         await offer_cluster(api, batch.count * JOB_CPU)
@@ -191,7 +191,7 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
     await seed_batch(api, more)
     found: list[float] = []
     stack = Stack(plane, webhook=False, karmada=False)
-    async with running(stack), watching(api, more.namespace) as resumed:
+    async with running(stack), resumed_bindings(api, more.namespace) as resumed:
         for number, name in enumerate(batch.names()[:waiting], start=1):
             begun = time.monotonic()
             await finish_job(api, batch.namespace, name)

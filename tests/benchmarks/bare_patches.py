@@ -8,8 +8,7 @@ needs a watch in any case.
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import nullcontext
 from pathlib import Path
 
 import msgspec
@@ -17,9 +16,9 @@ import msgspec
 from controller.__main__ import run_to_end
 from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
-from controller.kube.informer import Informer
 from controller.scheduling.patches import admit
 from tests.benchmarks.seed import CLUSTER, Batch, binding_path, in_flight
+from tests.watching import Watcher, watching
 
 RECORD = (
     '{"uid":"%s","queue":"queue-1","charge":{"cpu":"1","memory":"1Gi","pods":"1"},'
@@ -38,36 +37,12 @@ class _SuspendedBinding:
         self.uid = uid
 
 
-class _DiscardingSink:
-    """A sink that discards everything."""
-
-    def forget(self, _: str, __: str) -> None:
-        """Discard a deletion."""
-
-    def replace_in_steps(self, _: Sequence[int], **__: object) -> Iterator[None]:
-        """Discard a list."""
-        return iter(())
-
-    def upsert(self, _: int) -> None:
-        """Discard a change."""
-
-    def remove(self, _: int) -> None:
-        """Discard a deletion."""
-
-
-@asynccontextmanager
-async def _watching(api: Api) -> AsyncIterator[None]:
-    informer = Informer(api, RESOURCE_BINDINGS.path, decode=len, sink=_DiscardingSink())
-    task = asyncio.create_task(informer.run())
-    await informer.synced.wait()
-    yield
-    task.cancel()
-    await asyncio.gather(task, return_exceptions=True)
-
-
 async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
     """Resume every binding of *batch*, with the controller's concurrency."""
-    async with Api.connect(kubeconfig) as api, _watching(api) if watches else nullcontext():
+    async with (
+        Api.connect(kubeconfig) as api,
+        watching(api, RESOURCE_BINDINGS.path, Watcher(), decode=len) if watches else nullcontext(),
+    ):
         listed = api.list_items(binding_path(batch.namespace, "").rpartition("/")[0])
         found = [msgspec.json.decode(item)["metadata"] async for item in listed]
         patches = [

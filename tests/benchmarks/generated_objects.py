@@ -5,6 +5,7 @@ The state is that of `states`: queues on several levels, clusters that the admit
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -72,13 +73,8 @@ class GeneratedState:
 
     def capacities(self) -> list[dict[str, int]]:
         """Return the capacity of each cluster, which the admitted workloads fill."""
-        names = {name for shape in self.shapes for name in shape}
-        capacities = [dict.fromkeys(sorted(names), 0) for _ in range(self.size.clusters)]
-        for index in range(self.size.admitted):
-            amounts = capacities[index % self.size.clusters]
-            for name, amount in self.shapes[index % len(self.shapes)].items():
-                amounts[name] += amount
-        return [{**amounts, PODS: 10**9} for amounts in capacities]
+        admitted = list(islice(states.workloads(self.size), self.size.admitted))
+        return [dict(cluster.allocatable or {}) for cluster in states.full_clusters(self.size, admitted)]
 
     def _fields(self, index: int) -> dict[bytes, bytes]:
         """Return the values of the placeholders of a job and its binding."""

@@ -16,7 +16,6 @@ import msgspec
 
 from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
-from controller.kube.informer import Informer
 from localup.controlplane import ControlPlane
 from localup.processes import ProcessOptions
 from localup.stack import Stack
@@ -26,6 +25,7 @@ from tests.benchmarks.kueue_load import JobGenerator, JobRunner, mean_wait
 from tests.benchmarks.resume_watch import Seen
 from tests.benchmarks.seed import offer_cluster
 from tests.traces.cohorts import SMALL, THIRTY, THOUSAND, CohortShape, cohorts_load
+from tests.watching import watching
 
 WRITES_PER_SECOND = 50
 BURST = 100
@@ -95,10 +95,13 @@ async def _measure(plane: ControlPlane, shape: CohortShape) -> list[Figure]:
 
 async def _play(api: Api, generator: JobGenerator, runner: JobRunner) -> None:
     """Create all jobs and run the admitted ones until the last has completed; print the progress."""
-    informer = Informer(api, RESOURCE_BINDINGS.path, decode=msgspec.json.Decoder(Seen).decode, sink=runner)
-    async with asyncio.timeout(_TIMEOUT_SECONDS), asyncio.TaskGroup() as group:
-        background = [group.create_task(work) for work in (informer.run(), runner.run(), _show(generator, runner))]
-        await informer.synced.wait()
+    decode = msgspec.json.Decoder(Seen).decode
+    async with (
+        asyncio.timeout(_TIMEOUT_SECONDS),
+        watching(api, RESOURCE_BINDINGS.path, runner, decode=decode),
+        asyncio.TaskGroup() as group,
+    ):
+        background = [group.create_task(work) for work in (runner.run(), _show(generator, runner))]
         await generator.run()
         await runner.all_finished.wait()
         for task in background:

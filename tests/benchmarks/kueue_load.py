@@ -4,7 +4,7 @@ import asyncio
 import statistics
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
@@ -15,6 +15,7 @@ from tests.benchmarks.resume_watch import Seen
 from tests.benchmarks.seed import IN_FLIGHT, binding, create, finish_job
 from tests.traces.cohorts import CohortShape, cohorts_load
 from tests.traces.load import Job, Load, Manifest, manifests
+from tests.watching import Watcher
 
 _RETRY_SECONDS = 0.1
 #: Concurrent creations: more would fill the API server's request queue and delay the measured patches.
@@ -41,7 +42,7 @@ class JobRun:
         return self.admitted_at + self.job.runtime / 1000
 
 
-class JobRunner:
+class JobRunner(Watcher):
     """Observes bindings, and reports that a job has completed when it was admitted for its run time."""
 
     def __init__(self, api: Api, jobs: Iterable[Job]) -> None:
@@ -50,10 +51,6 @@ class JobRunner:
         self.all_finished = asyncio.Event()
         self._api = api
         self._due: asyncio.Queue[JobRun] = asyncio.Queue()
-
-    def replace_in_steps(self, objects: Sequence[Seen], **_: object) -> Iterator[None]:
-        """Observe a list."""
-        return (self.upsert(seen) for seen in objects)
 
     def upsert(self, seen: Seen) -> None:
         """Start the run time of an admitted job; an eviction ends it."""
@@ -72,9 +69,6 @@ class JobRunner:
     def forget(self, namespace: str, name: str) -> None:
         """Fail: every binding can be decoded."""
         raise ValueError(f"the binding {namespace}/{name} cannot be decoded")
-
-    def remove(self, _: Seen) -> None:
-        """Ignore a deletion: no binding is deleted."""
 
     async def run(self) -> None:
         """Report completed jobs until cancelled."""

@@ -2,14 +2,14 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
 import msgspec
 
 from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
-from controller.kube.informer import Informer
+from tests.watching import Watcher, watching
 
 
 class _Suspension(msgspec.Struct):
@@ -37,7 +37,7 @@ class Seen(msgspec.Struct):
         return self.spec.suspension is None or not self.spec.suspension.scheduling
 
 
-class Resumed:
+class Resumed(Watcher):
     """When each binding of *namespace* was first observed resumed, in seconds of the monotonic clock."""
 
     def __init__(self, namespace: str) -> None:
@@ -46,17 +46,11 @@ class Resumed:
         self._wanted = 0
         self._reached = asyncio.Event()
 
-    def replace_in_steps(self, objects: Sequence[Seen], **_: object) -> Iterator[None]:
-        return (self.upsert(seen) for seen in objects)
-
     def upsert(self, seen: Seen) -> None:
         if seen.metadata.namespace == self.namespace and seen.is_resumed and seen.metadata.name not in self.at:
             self.at[seen.metadata.name] = time.monotonic()
             if len(self.at) == self._wanted:
                 self._reached.set()
-
-    def forget(self, _: str, __: str) -> None:
-        """Ignore an object that cannot be decoded."""
 
     def remove(self, seen: Seen) -> None:
         self.at.pop(seen.metadata.name, None)
@@ -75,15 +69,9 @@ class Resumed:
 
 
 @asynccontextmanager
-async def watching(api: Api, namespace: str):
+async def resumed_bindings(api: Api, namespace: str) -> AsyncIterator[Resumed]:
     """Watch the bindings of *namespace* while the block runs."""
     resumed = Resumed(namespace)
     path = RESOURCE_BINDINGS.item_path(namespace, "").rstrip("/")
-    informer = Informer(api, path, decode=msgspec.json.Decoder(Seen).decode, sink=resumed)
-    task = asyncio.create_task(informer.run())
-    try:
-        await informer.synced.wait()
+    async with watching(api, path, resumed, decode=msgspec.json.Decoder(Seen).decode):
         yield resumed
-    finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)

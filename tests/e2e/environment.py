@@ -148,15 +148,11 @@ def job(name: str, queue: str, *, runtime: str = "1s", **more: Any) -> dict[str,
 async def open_environment(api: Api, namespace: str) -> AsyncIterator[Environment]:
     """Yield an environment in *namespace* with an observer, and clear it at the end."""
     observer = Observer(namespace)
-    informer = observer.informer(api)
-    task = asyncio.create_task(informer.run())
     environment = Environment(api, namespace, observer)
     try:
-        await informer.synced.wait()
-        yield environment
-        await environment.clear()
+        async with observer.watching(api):
+            yield environment
+            await environment.clear()
     finally:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         # The transport of the closed watch needs an iteration of the event loop.
         await asyncio.sleep(0.05)

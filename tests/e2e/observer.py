@@ -4,15 +4,16 @@ It stores every state of every binding in order, so that assertions about "any m
 """
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from controller.api.keys import ADMISSION_ANNOTATION, RESOURCE_BINDINGS
 from controller.kube.client import Api
-from controller.kube.informer import Informer
 from tests.waiting import LIMIT_SECONDS
+from tests.watching import Watcher, watching
 
 FINISHED = frozenset({"Completed", "Failed", "Terminated"})
 
@@ -45,7 +46,7 @@ class BindingSnapshot:
 
 
 @dataclass
-class Observer:
+class Observer(Watcher):
     """All snapshots of the bindings in one namespace, delivered by an informer."""
 
     namespace: str
@@ -53,20 +54,14 @@ class Observer:
     now: dict[str, BindingSnapshot] = field(default_factory=dict)
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def informer(self, api: Api) -> Informer:
-        path = RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/")
-        return Informer(api, path, decode=read, sink=self)
-
-    def replace_in_steps(self, moments: Sequence[BindingSnapshot], **_: object) -> Iterator[None]:
-        return (self.upsert(moment) for moment in moments)
+    def watching(self, api: Api) -> AbstractAsyncContextManager[None]:
+        """Watch the bindings while the block runs."""
+        return watching(api, RESOURCE_BINDINGS.item_path(self.namespace, "").rstrip("/"), self, decode=read)
 
     def upsert(self, moment: BindingSnapshot) -> None:
         self.moments.append(moment)
         self.now[moment.job] = moment
         self._changed.set()
-
-    def forget(self, _: str, __: str) -> None:
-        """Keep the last snapshot of a binding that cannot be decoded."""
 
     def remove(self, moment: BindingSnapshot) -> None:
         self.now.pop(moment.job, None)

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 
@@ -11,10 +11,10 @@ import msgspec
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
-from controller.kube.informer import Informer
 from tests.e2e.environment import job
 from tests.e2e.observer import BindingSnapshot, read
 from tests.hostile.traffic import at_rate
+from tests.watching import Watcher, watching
 
 JOBS_PER_SECOND = 2
 
@@ -45,8 +45,8 @@ def percentile(values: Sequence[float], percent: float) -> float:
     return ordered[min(int(len(ordered) * percent / 100), len(ordered) - 1)] if ordered else 0.0
 
 
-class Bystander:
-    """A tenant that creates jobs in a queue at a constant rate and deletes finished ones."""
+class Bystander(Watcher):
+    """A tenant that creates jobs in a queue at a constant rate and deletes finished ones; a lost job stays pending."""
 
     def __init__(self, api: Api, namespace: str, queue: str) -> None:
         self._api = api
@@ -80,15 +80,11 @@ class Bystander:
     async def follow(self) -> None:
         """Watch the bindings and delete the jobs that have finished, until cancelled."""
         path = RESOURCE_BINDINGS.item_path(self._namespace, "").rstrip("/")
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(Informer(self._api, path, decode=read, sink=self).run())
+        async with watching(self._api, path, self, decode=read):
             while True:
                 name = await self._finished.get()
                 with suppress(ApiError):
                     await self._api.delete(JOBS.item_path(self._namespace, name))
-
-    def replace_in_steps(self, moments: Sequence[BindingSnapshot], **_: object) -> Iterator[None]:
-        return (self.upsert(moment) for moment in moments)
 
     def upsert(self, moment: BindingSnapshot) -> None:
         seen, latencies = self.waiting.get(moment.job, (None, None))
@@ -101,9 +97,3 @@ class Bystander:
         if moment.is_finished and moment.job not in self._deleted:
             self._deleted.add(moment.job)
             self._finished.put_nowait(moment.job)
-
-    def forget(self, _: str, __: str) -> None:
-        """Leave an object that cannot be read as it was."""
-
-    def remove(self, _: BindingSnapshot) -> None:
-        """Leave deleted jobs that were not admitted among the waiting ones."""
