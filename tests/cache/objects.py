@@ -4,13 +4,19 @@ import itertools
 import json
 from typing import Any
 
+from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
+from controller.engine.state.clusters import ApiKind
 from tests.clusters import with_models
 
 CREATED = "2026-01-02T03:04:05Z"
 CREATED_MS = 1767323045000
 POLICY_LABEL = {"propagationpolicy.karmada.io/permanent-id": "policy-1"}
 ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+
+DEPLOYMENT = ApiKind("apps/v1", "Deployment")
+DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
+"""The configuration that gates Deployments."""
 
 _versions = itertools.count(1000)
 
@@ -76,6 +82,7 @@ def binding(
     clusters: list[Any] | None = None,
     phases: dict[str, str] | None = None,
     since: str = CREATED,
+    statuses: dict[str, Any] | None = None,
     record: str | None = None,
     template_uid: str | None = None,
     kind: str = "Job",
@@ -83,7 +90,7 @@ def binding(
     meta: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return the binding of the template *name*; its status reports *phases* since a time."""
+    """Return the binding of the template *name*; its status reports *phases* since a time, or *statuses*."""
     about = {
         "labels": POLICY_LABEL,
         **({"annotations": {ADMISSION_ANNOTATION: record}} if record else {}),
@@ -98,10 +105,10 @@ def binding(
         body["suspension"] = {"scheduling": paused}
     if clusters is not None:
         body["clusters"] = [{"name": each} if isinstance(each, str) else each for each in clusters]
-    told = [
-        {"clusterName": each, "status": {"state": {"phase": phase, "lastTransitionTime": since}}}
-        for each, phase in (phases or {}).items()
-    ]
+    told = statuses or {
+        each: {"state": {"phase": phase, "lastTransitionTime": since}} for each, phase in (phases or {}).items()
+    }
+    aggregated = [{"clusterName": each, "status": status} for each, status in told.items()]
     full = f"{name}-{kind.lower()}"
     return raw(
         {
@@ -109,9 +116,20 @@ def binding(
             "kind": "ResourceBinding",
             "metadata": _meta(full, namespace, uid=uid or f"rb-{name}", resourceVersion=version, **about),
             "spec": {**body, **(spec or {})},
-            "status": {"aggregatedStatus": told} if told else {},
+            "status": {"aggregatedStatus": aggregated} if aggregated else {},
         }
     )
+
+
+def deployment(name: str = "web", *, spec: dict[str, Any] | None = None, **meta: Any) -> bytes:
+    """Return a Deployment."""
+    return raw({"metadata": {"name": name, "namespace": "ml", "uid": f"job-{name}", **meta}, "spec": spec or {}})
+
+
+def deployment_binding(*, cpu: str = "500m", spec: dict[str, Any] | None = None, **more: Any) -> bytes:
+    """Return the binding of the Deployment ``web``, by default with four replicas."""
+    divisible = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": cpu}}, **(spec or {})}
+    return binding("web", kind="Deployment", api_version="apps/v1", spec=divisible, **more)
 
 
 def queue(name: str = "a", *, version: int | None = None, state: str = "", **spec: Any) -> bytes:

@@ -1,6 +1,5 @@
 """Charges beyond template and record: what member clusters report, and clusters that a workload has not left."""
 
-import json
 from unittest import mock
 
 import pytest
@@ -8,32 +7,33 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
-from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache import charges
 from controller.cache.objects import WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import ApiKind, Assignment
+from controller.engine.state.clusters import Assignment
 from controller.engine.state.workloads import ClusterCharge, WorkloadState
-from tests.cache.fake_event_handler import received, upsert
-from tests.cache.objects import admission_record, binding, job, raw
+from tests.cache.fake_event_handler import received
+from tests.cache.objects import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    admission_record,
+    binding,
+    deployment,
+    deployment_binding,
+    job,
+)
 
-DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ONE = {"cpu": 1000, "pods": 1000}
 SMALL = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
 def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
     """Return the workload of an admitted binding, with the status *reported* by each cluster."""
-    body = json.loads(binding("j1", record=record, paused=paused, clusters=list(clusters), spec=spec))
-    body["status"] = {
-        "aggregatedStatus": [
-            {"clusterName": name, "status": {"state": {"phase": "Running"}, **status}}
-            for name, status in (reported or {}).items()
-        ]
-    }
-    return received(Store(), ("bindings", raw(body)), ("jobs", template or job("j1"))).workloads["rb-j1"]
+    statuses = {name: {"state": {"phase": "Running"}, **status} for name, status in (reported or {}).items()}
+    bound = binding("j1", record=record, paused=paused, clusters=list(clusters), spec=spec, statuses=statuses)
+    return received(Store(), ("bindings", bound), ("jobs", template or job("j1"))).workloads["rb-j1"]
 
 
 def phases_of(task, **phases):
@@ -140,52 +140,34 @@ def test_pending_workload_with_suspended_dispatching():
     assert workload.hold.reason is Reason.SUSPENDED
 
 
-DEPLOYMENT = raw({"metadata": {"name": "web", "namespace": "ml", "uid": "job-web"}, "spec": {"replicas": 4}})
-
-
-def bound_deployment(clusters, *, cpu="500m", paused=False, status=None, **spec) -> tuple[str, bytes]:
+def charged_deployment(store, placed, *, paused=False, **more):
+    """Return the admission of a Deployment whose replicas were divided in this way."""
     record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
-    spec = {"replicaRequirements": {"resourceRequest": {"cpu": cpu}}, **spec}
-    clusters = [{"name": name, "replicas": count} for name, count in clusters.items()]
-    kind = {"kind": "Deployment", "api_version": "apps/v1"}
-    body = json.loads(binding("web", paused=paused, record=record, clusters=clusters, spec=spec, **kind))
-    if status:
-        body["status"] = {"aggregatedStatus": [{"clusterName": "m1", "status": status}]}
-    return "bindings", raw(body)
-
-
-def heard_deployment(*args, **more):
-    objects = ((ApiKind("apps/v1", "Deployment"), DEPLOYMENT), bound_deployment(*args, replicas=4, **more))
-    return received(Store(DEPLOYMENTS), *objects).workloads["rb-web"]
+    clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
+    bound = deployment_binding(paused=paused, record=record, clusters=clusters, **more)
+    template = deployment(spec={"replicas": 4})
+    return received(store, (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
 
 
 def test_replicas_added_by_an_autoscaler_are_charged():
-    workload = heard_deployment({"m1": 4}, status={"replicas": 10, "readyReplicas": 10})
+    reported = {"m1": {"replicas": 10, "readyReplicas": 10}}
+    workload = charged_deployment(Store(DEPLOYMENTS), {"m1": 4}, statuses=reported)
     assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
     assert not workload.has_resized
 
 
 def test_replicas_of_eviction_task_are_charged_on_their_cluster():
     task = {"fromCluster": "m1", "reason": "r", "producer": "p", "replicas": 3}
-    workload = heard_deployment({"m2": 4}, status={"replicas": 3}, gracefulEvictionTasks=[task])
+    more = {"statuses": {"m1": {"replicas": 3}}, "spec": {"gracefulEvictionTasks": [task]}}
+    workload = charged_deployment(Store(DEPLOYMENTS), {"m2": 4}, **more)
     assert workload.admission.cluster_charges == (
         ClusterCharge("m2", {"cpu": 2000, "pods": 4000}),
         ClusterCharge("m1", {"cpu": 1500, "pods": 3000}),
     )
 
 
-def changing(*steps):
-    """Return the charge after each of *steps*: the replicas, their CPUs, whether dispatching is suspended."""
-    store, charges = Store(DEPLOYMENTS), []
-    upsert(store, (ApiKind("apps/v1", "Deployment"), DEPLOYMENT))
-    for replicas, cpu, is_suspended in steps:
-        spec = {"replicas": replicas, "suspension": {"dispatching": is_suspended}}
-        ear = received(store, bound_deployment({"m1": replicas}, cpu=cpu, paused=None, **spec))
-        charges.append(ear.workloads["rb-web"].admission.charge["cpu"] // 1000)
-    return charges
-
-
 @pytest.mark.parametrize(
+    # The replicas, their CPUs, and whether dispatching is suspended; the charge after each step.
     ("steps", "charges"),
     [
         pytest.param(
@@ -194,14 +176,20 @@ def changing(*steps):
             id="smaller-pods-while-suspended",
         ),
         pytest.param([(4, 1, True), (4, 3, True), (4, 2, True)], [4, 12, 12], id="resized-while-suspended"),
+        pytest.param(
+            [(4, 1, False), (10, 1, False), (10, 1, True), (1, 1, True)],
+            [4, 10, 10, 10],
+            id="fewer-replicas-while-suspended",
+        ),
     ],
 )
 def test_dispatched_requests_are_charged_while_suspended(steps, charges):
-    assert changing(*steps) == charges
-
-
-def test_fewer_replicas_are_ignored_while_dispatch_is_suspended():
-    assert changing((4, 1, False), (10, 1, False), (10, 1, True), (1, 1, True)) == [4, 10, 10, 10]
+    store, seen = Store(DEPLOYMENTS), []
+    for replicas, cpu, is_suspended in steps:
+        spec = {"replicas": replicas, "suspension": {"dispatching": is_suspended}}
+        workload = charged_deployment(store, {"m1": replicas}, cpu=cpu, paused=None, spec=spec)
+        seen.append(workload.admission.charge["cpu"] // 1000)
+    assert seen == charges
 
 
 @given(

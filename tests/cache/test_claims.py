@@ -4,22 +4,27 @@ import pytest
 
 from controller.api.configuration import (
     ConfigurationError,
-    IntegrationRule,
     VolcanoGlobalConfiguration,
     check_configuration,
 )
 from controller.cache.objects import BindingCondition
 from controller.cache.store import Store
 from controller.engine.reasons import Reason
-from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadState
 from tests.cache.fake_event_handler import received
-from tests.cache.objects import admission_record, binding, job, raw
+from tests.cache.objects import (
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    admission_record,
+    binding,
+    deployment,
+    deployment_binding,
+    job,
+)
 
 MAPPED = VolcanoGlobalConfiguration.model_validate(
     {"resourceClaimTemplates": [{"name": "two-gpus", "requests": {"nvidia.com/gpu": 2}}]}
 )
-DEPLOYMENTS = MAPPED.model_copy(update={"integrations": (IntegrationRule(api_version="apps/v1", kind="Deployment"),)})
 BY_TEMPLATE = {"name": "gpus", "resourceClaimTemplateName": "two-gpus"}
 SHARED_CLAIM = {"name": "gpus", "resourceClaimName": "two-gpus"}
 
@@ -73,14 +78,11 @@ def test_admitted_workload_with_unmapped_claims_is_resized():
 
 @pytest.mark.parametrize(("claim", "is_counted"), [(BY_TEMPLATE, True), (SHARED_CLAIM, False)])
 def test_claims_of_a_managed_deployment_are_counted(claim, is_counted):
-    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}}
     container = {"name": "c", "resources": {"requests": {"cpu": "500m"}}}
     pod = {"spec": {"containers": [container], "resourceClaims": [claim]}}
-    meta = {"name": "web", "namespace": "ml", "uid": "job-web", "labels": {"volcano.sh/queue-name": "a"}}
-    template = raw({"metadata": meta, "spec": {"replicas": 4, "template": pod}})
-    store = Store(DEPLOYMENTS)
-    bound = binding("web", kind="Deployment", api_version="apps/v1", spec=spec)
-    workload = received(store, ("bindings", bound), (ApiKind("apps/v1", "Deployment"), template)).workloads["rb-web"]
+    template = deployment(spec={"replicas": 4, "template": pod}, labels={"volcano.sh/queue-name": "a"})
+    store = Store(MAPPED.model_copy(update={"integrations": DEPLOYMENTS.integrations}))
+    workload = received(store, ("bindings", deployment_binding()), (DEPLOYMENT, template)).workloads["rb-web"]
     if is_counted:
         assert workload.requirements.requests == {"cpu": 2000, "nvidia.com/gpu": 8000, "pods": 4000}
         assert BindingCondition.UNREADABLE not in store.conditions["rb-web"]

@@ -14,12 +14,20 @@ from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
 from controller.cache.translate.bindings import MAX_TERMS
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.fake_event_handler import received, upsert
-from tests.cache.objects import CREATED_MS, admission_record, binding, job, priority_class, raw
+from tests.cache.objects import (
+    CREATED_MS,
+    DEPLOYMENT,
+    DEPLOYMENTS,
+    admission_record,
+    binding,
+    deployment,
+    deployment_binding,
+    job,
+    priority_class,
+)
 
-DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="apps/v1", kind="Deployment"),))
 ADMITTED = admission_record(
     "rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), admitted_at=datetime(2026, 1, 2, tzinfo=UTC)
 )
@@ -43,18 +51,9 @@ def annotated(record: str) -> dict:
     return {"annotations": {ADMISSION_ANNOTATION: record}}
 
 
-def deployment(name: str = "web", *, spec: dict | None = None, **meta) -> bytes:
-    return raw({"metadata": {"name": name, "namespace": "ml", "uid": f"job-{name}", **meta}, "spec": spec or {}})
-
-
-def deployment_binding(**more) -> bytes:
-    spec = {"replicas": 4, "replicaRequirements": {"resourceRequest": {"cpu": "500m"}}, **more.pop("spec", {})}
-    return binding("web", kind="Deployment", api_version="apps/v1", spec=spec, **more)
-
-
 def heard_deployment(template: bytes, found: bytes):
     store = Store(DEPLOYMENTS)
-    ear = received(store, ("bindings", found), (ApiKind("apps/v1", "Deployment"), template))
+    ear = received(store, ("bindings", found), (DEPLOYMENT, template))
     return ear.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
 
 
