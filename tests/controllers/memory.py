@@ -4,13 +4,16 @@ import itertools
 import random
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime
+from typing import Any
 
+from controller.api.keys import Resource
 from controller.kube.client import Api
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.network import Call, Network, NoFaults, Route
 from tests.deterministic.objects import Kind
 from tests.deterministic.processes import client
+from tests.deterministic.worlds import request
 
 
 class Traffic(NoFaults):
@@ -47,6 +50,34 @@ def memory_server(kinds: Iterable[Kind], clock: Callable[[], float]) -> ApiServe
         return datetime.fromtimestamp(EPOCH + int(clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
     return ApiServer(kinds, now=now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}")
+
+
+class MemoryControlPlane:
+    """An API server in memory, and what tests do as its administrators."""
+
+    namespace = "ml"
+
+    def __init__(self, kinds: Iterable[Kind], clock: Callable[[], float]) -> None:
+        self.server = memory_server(kinds, clock)
+        self.send("POST", "/api/v1/namespaces", {"metadata": {"name": self.namespace}})
+
+    def send(self, verb: str, path: str, body: Any = None, kind: str = "json") -> Any:
+        """Send a request and return the object; the body of a patch is merged."""
+        response = self.server.handle(request(verb, path, body, "merge-patch" if verb == "PATCH" else kind))
+        assert response.status < 400, response.body
+        return response.body
+
+    def folder(self, resource: Resource) -> str:
+        """Return the path of a collection of the namespace."""
+        return resource.item_path(self.namespace, "").rstrip("/")
+
+    def path(self, resource: Resource, name: str) -> str:
+        """Return the path of an object, which may be cluster-scoped."""
+        return resource.item_path(self.namespace if resource.namespaced else "", name)
+
+    def merge(self, resource: Resource, name: str, patch: Any) -> Any:
+        """Change an object."""
+        return self.send("PATCH", self.path(resource, name), patch)
 
 
 def connect(server: ApiServer, traffic: Traffic) -> Api:

@@ -23,11 +23,10 @@ from controller.controllers.data_sources.controller import DataSourceController
 from controller.controllers.data_sources.locator import DataSourceDependencies
 from controller.controllers.data_sources.plugins import LocateError, PluginOptions
 from controller.kube.informer import WatchOptions
-from tests.controllers.memory import Traffic, connect, memory_server
+from tests.controllers.memory import MemoryControlPlane, Traffic, connect
 from tests.deterministic.clock import EPOCH, simulate
 from tests.deterministic.kinds import BINDINGS, CLUSTERS
 from tests.deterministic.objects import CONFIGMAPS, Kind
-from tests.deterministic.worlds import request
 
 CLAIMS = Kind(DATA_SOURCE_CLAIMS.group, "v1alpha1", DATA_SOURCE_CLAIMS.plural, "DataSourceClaim", status=True)
 SOURCES = Kind(DATA_SOURCES.group, "v1alpha1", DATA_SOURCES.plural, "DataSource", namespaced=False, status=True)
@@ -53,12 +52,12 @@ class ScriptedPlugin:
         return answer
 
 
-class Harness:
-    """A control plane, the controller's process, and what tests do."""
+class Harness(MemoryControlPlane):
+    """A control plane and the controller's process."""
 
     def __init__(self, options: DataSources | None = None) -> None:
         kinds = (CLAIMS, SOURCES, BINDINGS, CLUSTERS, CONFIGMAPS)
-        self.server = memory_server(kinds, asyncio.get_running_loop().time)
+        super().__init__(kinds, asyncio.get_running_loop().time)
         self.options = options or DataSources()
         self.plugin = ScriptedPlugin()
         self.leads = True
@@ -66,8 +65,7 @@ class Harness:
         self.store: Store
         self.controller: DataSourceController
         self._task: asyncio.Task[Any] | None = None
-        for name in ("ml", "volcano-global"):
-            self.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
+        self.send("POST", "/api/v1/namespaces", {"metadata": {"name": "volcano-global"}})
         self.configure(SETTINGS)
 
     # -- the process -----------------------------------------------------------
@@ -114,11 +112,6 @@ class Harness:
 
     # -- objects -----------------------------------------------------------------
 
-    def send(self, verb: str, path: str, body: Any = None, kind: str = "json") -> Any:
-        response = self.server.handle(request(verb, path, body, kind))
-        assert response.status < 400, response.body
-        return response.body
-
     def configure(self, settings: str | None) -> None:
         path = CONFIG_MAPS.item_path("volcano-global", DATA_PLUGINS_NAME)
         if settings is None:
@@ -126,23 +119,19 @@ class Harness:
             return
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": DATA_PLUGINS_NAME}}
         if self.server.objects(CONFIGMAPS):
-            self.send("PATCH", path, {"data": {"amoro": settings}}, "merge-patch")
+            self.send("PATCH", path, {"data": {"amoro": settings}})
         else:
             self.send("POST", path.rpartition("/")[0], {**body, "data": {"amoro": settings}})
 
     def claim(self, name: str, data: str = "prod.db.user", *, workload: Any = None, **more: Any) -> Any:
         metadata = {"name": name, **more.pop("metadata", {})}
-        return self.send("POST", self._folder(DATA_SOURCE_CLAIMS), claim(name, data, workload, metadata, more))
+        return self.send("POST", self.folder(DATA_SOURCE_CLAIMS), claim(name, data, workload, metadata, more))
 
     def source(self, name: str, data: str = "prod.db.user", *clusters: str, **more: Any) -> Any:
         return self.send("POST", DATA_SOURCES.path, source(name, data, *clusters, **more))
 
-    def change(self, resource: Resource, name: str, patch: Any) -> Any:
-        namespace = "ml" if resource.namespaced else ""
-        return self.send("PATCH", resource.item_path(namespace, name), patch, "merge-patch")
-
     def remove(self, resource: Resource, name: str) -> None:
-        self.send("DELETE", resource.item_path("ml" if resource.namespaced else "", name))
+        self.send("DELETE", self.path(resource, name))
 
     def status(self, name: str) -> Any:
         return self.server.objects(CLAIMS)["ml", name].get("status", {})
@@ -167,16 +156,13 @@ class Harness:
             "metadata": {"name": f"{name}-{kind.lower()}"},
             "spec": {"resource": resource, "placement": placement, **spec},
         }
-        return self.send("POST", self._folder(RESOURCE_BINDINGS), body)
+        return self.send("POST", self.folder(RESOURCE_BINDINGS), body)
 
     def bound_binding(self, name: str) -> Any:
         return self.server.objects(BINDINGS)["ml", f"{name}-deployment"]
 
     def requirement(self, name: str, kind: str = "Job.batch.volcano.sh") -> DataRequirement | None:
         return self.controller.index.requirement(TemplateKey(GroupKind(kind), "ml", name), self.options.on_move)
-
-    def _folder(self, resource: Resource) -> str:
-        return resource.item_path("ml", "").rstrip("/")
 
 
 def claim(name: str, data: str, workload: Any, metadata: Any, more: Any) -> dict[str, Any]:

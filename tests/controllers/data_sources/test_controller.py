@@ -45,7 +45,7 @@ async def test_source_without_plugin_binds_until_it_is_deleted(harness: Harness)
     harness.binding("test-app")
     await settled(harness)
     assert (harness.status("c")["boundDataSource"], excluded(harness)) == ("by-hand", ["m2", "m3"])
-    harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
+    harness.merge(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
     await settled(harness)
     assert sorted(excluded(harness)) == ["m1", "m3"]
     harness.remove(DATA_SOURCES, "by-hand")
@@ -155,13 +155,13 @@ async def test_changed_claim_moves_its_requirement_and_affinity(harness: Harness
     harness.binding("test-app")
     harness.binding("next-app")
     await settled(harness)
-    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
+    harness.merge(DATA_SOURCE_CLAIMS, "c", {"spec": {"dataSourceName": "prod.db.other"}})
     await settled(harness)
     counts = {source["spec"]["name"]: source["status"]["boundClaims"] for source in harness.sources.values()}
     assert counts == {"prod.db.user": 0, "prod.db.other": 1}
     assert harness.requirement("test-app", "Deployment.apps").clusters == {"m3"}
     assert sorted(excluded(harness)) == ["m1", "m2"]
-    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": {"name": "next-app"}}})
+    harness.merge(DATA_SOURCE_CLAIMS, "c", {"spec": {"workload": {"name": "next-app"}}})
     await settled(harness)
     assert harness.requirement("test-app", "Deployment.apps") is None
     assert harness.requirement("next-app", "Deployment.apps").clusters == {"m3"}
@@ -307,7 +307,7 @@ async def test_affinity_that_karmada_overwrites_is_applied_again(harness: Harnes
     writes = len(harness.api.writes)
     await settled(harness, 60)
     assert len(harness.api.writes) == writes
-    harness.send("PATCH", f"{BINDINGS}/test-app-deployment", policy, "merge-patch")
+    harness.send("PATCH", f"{BINDINGS}/test-app-deployment", policy)
     await settled(harness)
     assert excluded(harness) == ["m3", "m2"]
     harness.remove(DATA_SOURCE_CLAIMS, "c")
@@ -321,12 +321,12 @@ async def test_running_deployment_keeps_its_affinity_when_data_move(harness: Har
     harness.claim("c", workload=DEPLOYMENT)
     harness.binding("test-app")
     await settled(harness)
-    harness.send("PATCH", f"{BINDINGS}/test-app-deployment", {"spec": {"clusters": [{"name": "m1"}]}}, "merge-patch")
+    harness.send("PATCH", f"{BINDINGS}/test-app-deployment", {"spec": {"clusters": [{"name": "m1"}]}})
     harness.plugin.answers["prod.db.user"] = ("m2",)
     await settled(harness, 60)
     assert (harness.located(), excluded(harness)) == ({"prod.db.user": ["m2"]}, ["m2", "m3"])
     attributes = {"volcano-global.io/on-move": "Requeue"}
-    harness.change(DATA_SOURCE_CLAIMS, "c", {"spec": {"attributes": attributes}})
+    harness.merge(DATA_SOURCE_CLAIMS, "c", {"spec": {"attributes": attributes}})
     await settled(harness)
     assert sorted(excluded(harness)) == ["m1", "m3"]
 
@@ -352,7 +352,7 @@ async def test_workload_without_claim_causes_no_request(harness: Harness) -> Non
     harness.binding("other-app")
     await settled(harness)
     path = f"{BINDINGS}/other-app-deployment"
-    harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}}, "merge-patch")
+    harness.send("PATCH", path, {"spec": {"clusters": [{"name": "m1", "replicas": 1}]}})
     harness.send("DELETE", path)
     await settled(harness)
     # The audits of the two caches count their objects.

@@ -28,7 +28,7 @@ async def create(harness: Harness) -> None:
 async def change_data(harness: Harness) -> None:
     harness.claim("one")
     await asyncio.sleep(5)
-    harness.change(DATA_SOURCE_CLAIMS, "one", {"spec": {"dataSourceName": "prod.db.other"}})
+    harness.merge(DATA_SOURCE_CLAIMS, "one", {"spec": {"dataSourceName": "prod.db.other"}})
 
 
 async def change_workload(harness: Harness) -> None:
@@ -36,7 +36,7 @@ async def change_workload(harness: Harness) -> None:
     harness.binding("test-app")
     harness.binding("next-app")
     await asyncio.sleep(5)
-    harness.change(DATA_SOURCE_CLAIMS, "one", {"spec": {"workload": {"name": "next-app"}}})
+    harness.merge(DATA_SOURCE_CLAIMS, "one", {"spec": {"workload": {"name": "next-app"}}})
 
 
 async def delete_claim(harness: Harness) -> None:
@@ -81,7 +81,7 @@ async def change_source(harness: Harness) -> None:
     harness.claim("one", "x", workload=DEPLOYMENT, system="hive")
     harness.binding("test-app")
     await asyncio.sleep(5)
-    harness.change(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
+    harness.merge(DATA_SOURCES, "by-hand", {"spec": {"locality": {"clusterNames": ["m2"]}}})
 
 
 async def delete_source_without_plugin(harness: Harness) -> None:

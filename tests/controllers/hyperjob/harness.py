@@ -20,28 +20,26 @@ from controller.controllers.hyperjob.observed import (
 )
 from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot
-from tests.controllers.memory import Traffic, connect, memory_server
+from tests.controllers.memory import MemoryControlPlane, Traffic, connect
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.garbage_collector import cleanup
 from tests.deterministic.kinds import SYSTEM
-from tests.deterministic.worlds import request
 
 NAMESPACE = "ml"
 NOW = EPOCH * 1000
 
 
-class Harness:
+class Harness(MemoryControlPlane):
     """A control plane with observed objects and simulated placements."""
 
     def __init__(self) -> None:
         self.now = NOW
-        self.server = memory_server(SYSTEM, lambda: self.now / 1000 - EPOCH)
+        super().__init__(SYSTEM, lambda: self.now / 1000 - EPOCH)
         self.traffic = Traffic(is_instant=True)
         self.capacity = CapacitySnapshot()
         self.placements: dict[str, PartPlacement] = {}
         self._hyperjobs: dict = {}
         self._seen: dict[Resource, dict[str, ObservedChild]] = {}
-        self.send("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
 
     # -- the reconciler's view ----------------------------------------------
 
@@ -99,16 +97,9 @@ class Harness:
 
     # -- objects -------------------------------------------------------------
 
-    def send(self, verb: str, path: str, body: Any = None) -> Any:
-        """Send a request as an administrator; the body of a patch is merged."""
-        kind = "merge-patch" if verb == "PATCH" else "json"
-        response = self.server.handle(request(verb, path, body, kind))
-        assert response.status < 400, response.body
-        return response.body
-
     def submit(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> dict[str, Any]:
         metadata = {key: value for key, value in document["metadata"].items() if key in {"name", "annotations"}}
-        return self.send("POST", _folder(resource), {**document, "metadata": metadata})
+        return self.send("POST", self.folder(resource), {**document, "metadata": metadata})
 
     async def start(self, document: dict[str, Any], resource: Resource = HYPERJOBS) -> list[str]:
         """Create a HyperJob with all its objects; return the writes."""
@@ -123,24 +114,19 @@ class Harness:
     def foreign(self, name: str, *, kind: Resource = JOBS, **metadata: Any) -> None:
         """Create a Job or a policy of somebody else."""
         body = {"apiVersion": kind.api_version, "kind": kind.kind, "metadata": {"name": name, **metadata}, "spec": {}}
-        self.send("POST", _folder(kind), body)
+        self.send("POST", self.folder(kind), body)
 
     def place(self, *clusters: str) -> None:
         """Admit the parts of ``llm`` to these clusters."""
         self.placements = {f"llm-t-{index}": PartPlacement((name,)) for index, name in enumerate(clusters)}
 
-    def merge(self, resource: Resource, name: str, patch: Any) -> None:
-        self.send("PATCH", resource.item_path(NAMESPACE, name), patch)
-
     def report(self, job: str, phase: str, **counts: int) -> None:
         """Write the status of a Job as Karmada would aggregate it."""
-        self.send(
-            "PATCH", f"{JOBS.item_path(NAMESPACE, job)}/status", {"status": {"state": {"phase": phase}, **counts}}
-        )
+        self.send("PATCH", f"{self.path(JOBS, job)}/status", {"status": {"state": {"phase": phase}, **counts}})
 
     def remove(self, resource: Resource, name: str, policy: str = "Background") -> None:
         """Delete an object, and what the garbage collector deletes then."""
-        self.send("DELETE", resource.item_path(NAMESPACE, name), {"propagationPolicy": policy})
+        self.send("DELETE", self.path(resource, name), {"propagationPolicy": policy})
         self.collect_garbage()
 
     def collect_garbage(self) -> None:
@@ -149,7 +135,7 @@ class Harness:
                 self.server.handle(each)
 
     def get(self, resource: Resource, name: str) -> dict[str, Any]:
-        return self.send("GET", resource.item_path(NAMESPACE, name))
+        return self.send("GET", self.path(resource, name))
 
     def status(self, name: str = "llm", resource: Resource = HYPERJOBS) -> dict[str, Any]:
         return self.get(resource, name).get("status", {})
@@ -166,11 +152,7 @@ class Harness:
         return {item["metadata"]["name"]: item["metadata"]["uid"] for item in self.items(JOBS)}
 
     def items(self, resource: Resource) -> list[dict[str, Any]]:
-        return self.send("GET", _folder(resource))["items"]
+        return self.send("GET", self.folder(resource))["items"]
 
     def names(self, resource: Resource = JOBS) -> list[str]:
         return sorted(item["metadata"]["name"] for item in self.items(resource))
-
-
-def _folder(resource: Resource) -> str:
-    return resource.item_path(NAMESPACE, "").rstrip("/")
