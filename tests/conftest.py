@@ -149,6 +149,13 @@ def control_plane(etcd: Etcd) -> Iterator[ControlPlane]:
         yield running
 
 
+@pytest.fixture(scope="session")
+def plane(etcd: Etcd) -> Iterator[ControlPlane]:
+    """Yield a control plane with an audit log for tests that start the controller; one test at a time uses it."""
+    with ControlPlane(etcd, prefix="/audited", controllers=False, audit=True) as running:
+        yield running
+
+
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
     """Yield a fresh namespace, in which the identity ``tenant`` may edit."""

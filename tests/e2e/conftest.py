@@ -1,17 +1,15 @@
 """Fixtures: the whole system with webhook, policies, controller, and the stand-in or the Karmada in KARMADA_BIN."""
 
-import uuid
 from collections.abc import AsyncIterator, Callable, Iterator
 
 import pytest
 
-from controller.kube.client import Api
-from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
-from localup.processes import ProcessOptions, tail
+from localup.processes import ProcessOptions
 from localup.realkarmada.processes import programs_from_environment
 from localup.stack import Stack
 from tests.e2e.environment import Environment, open_environment
+from tests.rig.stacks import new_namespace
 
 
 @pytest.fixture(scope="module")
@@ -29,15 +27,7 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 
 @pytest.fixture
 async def environment(stack: Stack) -> AsyncIterator[Environment]:
-    """Yield an empty test environment whose objects are deleted after the test.
-
-    The last lines of the logs are printed, which pytest shows for failed tests.
-    """
-    stack.check()
-    name = f"arena-{uuid.uuid4().hex[:8]}"
-    create_namespace(stack.plane.admin, name)
-    async with Api.connect(stack.plane.kubeconfig("admin")) as api, open_environment(api, name) as made:
-        yield made
-        for part in ("controller", "karmada"):
-            print(f"--- {part}", tail(stack.log(part), lines=40), sep="\n")  # noqa: T201 -- for the report of a failure
-    stack.check()
+    """Yield an empty test environment whose objects are deleted after the test."""
+    with new_namespace(stack) as name:
+        async with open_environment(stack.plane, name) as made:
+            yield made

@@ -8,13 +8,13 @@ import pytest
 
 from controller.api.keys import HYPERJOBS
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
 from localup.api import ApiError
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from localup.stack import Stack
 from tests.controllers.hyperjob.objects import document, replicated, task
-from tests.e2e.environment import RUNTIME, Environment, job
+from tests.e2e.environment import Environment, job
+from tests.rig.objects import RUNTIME
 
 GROUP = "volcano-global.io/group"
 POLICY = "volcano-global-hyperjob-parts"
@@ -46,13 +46,9 @@ def stack(fresh_control_plane: Callable[..., ControlPlane]) -> Iterator[Stack]:
 async def tenant(environment: Environment, stack: Stack) -> AsyncIterator[Environment]:
     """Yield the environment with the tenant's client; its objects are deleted before the environment is cleared."""
     async with Api.connect(stack.plane.kubeconfig("tenant")) as api:
-        made = Environment(api, environment.namespace, environment.observer)
-        yield made
-        for path in reversed(made.made):
-            try:
-                await api.delete(path)
-            except NotFound:
-                continue
+        tenant = Environment(api, environment.namespace, environment.history)
+        yield tenant
+        await tenant.delete_made()
 
 
 def _forged(name: str, claim: dict[str, Any], owner: dict[str, Any] | None = None) -> dict[str, Any]:
@@ -71,10 +67,10 @@ async def test_forged_part_stays_pending_and_keeps_its_age(environment: Environm
     manifest["metadata"] = {"name": "llm", "annotations": {RUNTIME: "60s"}}
     path = HYPERJOBS.item_path(tenant.namespace, "llm")
     await tenant.create(path.rpartition("/")[0], manifest)
-    await tenant.observer.until(lambda seen: "llm-t-0" in seen.now, "binding of the part")
-    part = json.loads(await tenant.api.get(f"{_JOBS.format(tenant.namespace)}/llm-t-0"))
+    await tenant.until(lambda seen: "llm-t-0" in seen, "binding of the part")
+    part = await tenant.read(f"{_JOBS.format(tenant.namespace)}/llm-t-0")
     owner, claim = part["metadata"]["ownerReferences"][0], json.loads(part["metadata"]["annotations"][GROUP])
-    assert owner["uid"] == json.loads(await tenant.api.get(path))["metadata"]["uid"]
+    assert owner["uid"] == (await tenant.read(path))["metadata"]["uid"]
     not_controlling = {**owner, "controller": False}
     await tenant.manifest(_forged("forged", claim, owner))
     await tenant.manifest(_forged("a-future", {**claim, "since": FUTURE}, not_controlling))
@@ -82,8 +78,8 @@ async def test_forged_part_stays_pending_and_keeps_its_age(environment: Environm
     await tenant.manifest(_forged("c-past", {**claim, "since": PAST}, not_controlling))
     # Where two were created in the same second, their names decide as their creation does.
     names = ["a-future", "b-plain", "c-past"]
-    await environment.observer.until(lambda seen: {"forged", *names} <= seen.now.keys(), "all bindings")
-    await environment.cluster("c1", cpu="1")
-    await environment.observer.until(lambda seen: seen.finished() == names, "all three, one after the other")
-    assert environment.observer.order() == names
-    assert environment.observer.now["forged"].suspended
+    await environment.until(lambda seen: {"forged", *names} <= seen.keys(), "all bindings")
+    await environment.member("c1", cpu="1")
+    await environment.until(lambda _: environment.finished() == names, "all three, one after the other")
+    assert environment.order() == names
+    assert environment.bindings()["forged"].suspended

@@ -1,66 +1,49 @@
 """HyperJobs in the whole system: webhook, HyperJob controller, admission, clusters and status."""
 
 import asyncio
-import json
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from tests.controllers.hyperjob.objects import document, replicated, task
-from tests.e2e.environment import RUNTIME, Environment
+from tests.e2e.environment import Environment
 from tests.files import EXAMPLES, read_object
-from tests.waiting import LIMIT_SECONDS
+from tests.rig.objects import RUNTIME
+from tests.waiting import poll
 
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
 
 
-def folder(environment: Environment, resource: Resource) -> str:
-    return resource.item_path(environment.namespace, "").rstrip("/")
-
-
 async def submit(environment: Environment, manifest: Any, resource: Resource = HYPERJOBS, *, runtime: str) -> None:
     head = {"name": manifest["metadata"]["name"], "annotations": {RUNTIME: runtime}}
-    await environment.create(folder(environment, resource), {**manifest, "metadata": head})
-
-
-async def wait_for(question: Callable[[], Awaitable[bool]], what: str) -> None:
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not await question():  # noqa: ASYNC110 -- a status is polled
-                await asyncio.sleep(0.1)
-    except TimeoutError as error:
-        raise AssertionError(what) from error
+    await environment.create(environment.folder(resource), {**manifest, "metadata": head})
 
 
 async def until(
     environment: Environment, phase: str, *, path: str = "", reason: str = "", message: str = ""
 ) -> dict[str, Any]:
     """Wait until the HyperJob is in *phase* for this reason, and return its status."""
-    status: dict[str, Any] = {}
 
-    async def question() -> bool:
-        nonlocal status
-        raw = await environment.api.get(path or HYPERJOBS.item_path(environment.namespace, "llm"))
-        status = json.loads(raw).get("status", {})
+    async def status() -> dict[str, Any]:
+        stored = await environment.read(path or HYPERJOBS.item_path(environment.namespace, "llm"))
+        return stored.get("status", {})
+
+    def is_reached(status: dict[str, Any]) -> bool:
         reasons = {"", *(condition["reason"] for condition in status.get("conditions", ()))}
         return status.get("phase") == phase and reason in reasons and message in status.get("message", "")
 
-    await wait_for(question, f"the HyperJob is not {phase}")
-    return status
+    return await poll(status, f"HyperJob {phase}", until=is_reached)
 
 
 async def gone(environment: Environment, resource: Resource) -> None:
-    async def question() -> bool:
-        return not json.loads(await environment.api.get(folder(environment, resource)))["items"]
-
-    await wait_for(question, f"{resource.plural} are still there")
+    path = environment.folder(resource)
+    await poll(lambda: environment.read(path), f"no {resource.plural} left", until=lambda found: not found["items"])
 
 
 async def works(environment: Environment) -> list[str]:
     """Return the works of this environment except those of its namespace."""
-    found = json.loads(await environment.api.get(WORKS))["items"]
+    found = (await environment.read(WORKS))["items"]
     names = ((item["metadata"]["name"], str(item["metadata"].get("annotations"))) for item in found)
     return [name for name, annotations in names if environment.namespace in annotations]
 
@@ -68,9 +51,9 @@ async def works(environment: Environment) -> list[str]:
 def plans(environment: Environment) -> dict[str, str]:
     """Return the plan that first admitted each part."""
     found: dict[str, str] = {}
-    for moment in environment.observer.moments:
-        if moment.is_admitted and moment.record:
-            found.setdefault(moment.job, moment.record["planID"])
+    for seen in environment.binding_states():
+        if seen.admitted:
+            found.setdefault(seen.job[1], seen.record["planID"])
     return found
 
 
@@ -80,8 +63,8 @@ def auto(replicas: int, **more: Any) -> dict[str, Any]:
 
 @pytest.mark.smoke
 async def test_documented_hyperjob_completes_on_two_clusters(environment: Environment):
-    await environment.cluster("cluster-a", cpu="1000", memory="4Ti", gpu="32")
-    await environment.cluster("cluster-b", cpu="1000", memory="4Ti", gpu="40")
+    await environment.member("cluster-a", cpu="1000", memory="4Ti", gpu="32")
+    await environment.member("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await environment.queue("global-ai")
     manifest = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
     await submit(environment, manifest, BATCH_HYPERJOBS, runtime="2s")
@@ -94,8 +77,8 @@ async def test_documented_hyperjob_completes_on_two_clusters(environment: Enviro
 
 
 async def test_suspended_and_deleted_hyperjob_leaves_nothing(environment: Environment):
-    await environment.cluster("a", cpu="1000", gpu="4")
-    await environment.cluster("b", cpu="1000", gpu="4")
+    await environment.member("a", cpu="1000", gpu="4")
+    await environment.member("b", cpu="1000", gpu="4")
     await environment.queue("ml")
     await submit(environment, auto(8), runtime="600s")
     await until(environment, "Running")
@@ -103,18 +86,14 @@ async def test_suspended_and_deleted_hyperjob_leaves_nothing(environment: Enviro
     await environment.api.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
     await until(environment, "Suspended")
     await gone(environment, JOBS)
-    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
+    await environment.until(lambda seen: not seen, "bindings gone")
     await environment.api.patch(path, b'{"spec":{"suspend":false}}', kind="merge")
     await until(environment, "Running")
     await environment.api.delete(path)
     for resource in (JOBS, PROPAGATION_POLICIES):
         await gone(environment, resource)
-    await environment.observer.until(lambda seen: not seen.now, "bindings gone")
-
-    async def question() -> bool:
-        return not await works(environment)
-
-    await wait_for(question, "a member still has works")
+    await environment.until(lambda seen: not seen, "bindings gone")
+    await poll(lambda: works(environment), "no works left", until=lambda names: not names)
 
 
 @pytest.mark.parametrize(
@@ -145,7 +124,7 @@ async def test_no_part_is_dispatched_until_all_parts_fit(
 ):
     """G1: while one part does not fit, no cluster gets any."""
     for cluster, gpus in free.items():
-        await environment.cluster(cluster, cpu="1000", gpu=str(gpus))
+        await environment.member(cluster, cpu="1000", gpu=str(gpus))
     await environment.queue("ml")
     await submit(environment, manifest, runtime="2s")
     before = await until(environment, "Pending", reason=reason, message=message)
@@ -153,8 +132,8 @@ async def test_no_part_is_dispatched_until_all_parts_fit(
     await asyncio.sleep(1)
     assert (await until(environment, "Pending", reason=reason))["message"] == before["message"]
     assert await works(environment) == []
-    assert not any(moment.clusters for moment in environment.observer.moments)
-    await environment.cluster("three", cpu="1000", gpu=str(added))
+    assert not any(seen.clusters for seen in environment.binding_states())
+    await environment.member("three", cpu="1000", gpu=str(added))
     status = await until(environment, "Completed")
     assert [part["runningOn"] for part in status["split"]["parts"]] == places
     assert len(plans(environment)) == len(places)
@@ -163,11 +142,11 @@ async def test_no_part_is_dispatched_until_all_parts_fit(
 
 async def test_minimum_parts_start_together_and_the_rest_follows(environment: Environment):
     for name in ("a", "b"):
-        await environment.cluster(name, cpu="1000", gpu="8")
+        await environment.member(name, cpu="1000", gpu="8")
     await environment.queue("ml")
     await submit(environment, document(replicated("t", task(replicas=8), replicas=3), minAvailable=2), runtime="2s")
-    await environment.observer.until(lambda seen: len(seen.admitted()) == 2, "two of three")
-    assert environment.observer.admitted() == ["llm-t-0", "llm-t-1"]
+    await environment.until(lambda _: len(environment.admitted()) == 2, "two of three")
+    assert environment.admitted() == ["llm-t-0", "llm-t-1"]
     assert len({*plans(environment).values()}) == 1
     assert (await until(environment, "Completed"))["replicatedJobsStatus"][0]["succeeded"] == 24
     assert plans(environment).keys() == {"llm-t-0", "llm-t-1", "llm-t-2"}

@@ -1,14 +1,15 @@
-"""Fixture: a control plane with an audit log for fault tests."""
+"""Fixture: a control plane that faults and loads affect, apart from all other tests."""
 
 from collections.abc import Iterator
 
 import pytest
 
+from localup.binaries import Binaries
 from localup.controlplane import ControlPlane, Etcd
 
 
-@pytest.fixture(scope="session")
-def plane(etcd: Etcd) -> Iterator[ControlPlane]:
-    """Yield a control plane with an audit log; one test at a time uses it."""
-    with ControlPlane(etcd, prefix="/faults", controllers=False, audit=True) as running:
+@pytest.fixture(scope="module")
+def own_plane(binaries: Binaries) -> Iterator[ControlPlane]:
+    """Yield a control plane on a store of its own."""
+    with Etcd(binaries) as etcd, ControlPlane(etcd, controllers=False, audit=True) as running:
         yield running

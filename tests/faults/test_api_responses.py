@@ -29,12 +29,9 @@ def of(name: str):
 
 async def test_each_error_response_to_one_job_is_recovered(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "4"})
-        await harness.karmada.cluster("m1", cpu="9")
         for name, fault in ANSWERS.items():
-            await harness.karmada.job(name, "q")
             harness.proxy.add(fault(of(name)))
-        await harness.controller.start()
+        await harness.start(*ANSWERS, cpu="9", capability={"cpu": "4"})
         await harness.done(*ANSWERS)
         writes_of = Counter(call.path for call in harness.proxy.calls if call.is_write)
         assert max(writes_of.values()) <= 2
@@ -78,8 +75,7 @@ async def test_event_during_admission_write_frees_no_capacity(plane, tmp_path):
     """A job with higher priority arrives meanwhile and would use the capacity."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="2")
+        await harness.prepare(cpu="2")
         held = Hold(of("first"), 1)
         harness.proxy.add(held)
         await harness.karmada.job("first", "q", cpu=2)
@@ -99,8 +95,7 @@ async def test_event_during_admission_write_frees_no_capacity(plane, tmp_path):
 async def test_admission_with_lost_reply_keeps_its_capacity(plane, tmp_path):
     """The reply and later reads are lost; the capacity is not assigned twice."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="2")
+        await harness.prepare(cpu="2")
         harness.proxy.add(DropReply(of("first"), 1))
         unseen = ErrorReply(lambda call: call.method == "GET" and "/first-job" in call.path, status=503)
         harness.proxy.add(unseen)

@@ -7,24 +7,19 @@ import json
 from datetime import datetime
 
 from controller.reporting.decision_log.replay import replay
-from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.binding_state import BindingState
 from tests.rig.harness import Harness, open_harness
 
 
 def admissions(harness: Harness) -> list[BindingState]:
     """Return the states of all bindings with an admission."""
-    stored = [parse_binding(change.after) for change in harness.history.of("resourcebindings") if change.after]
-    return [binding for binding in stored if binding.admitted and binding.job[0] == harness.karmada.namespace]
+    return [binding for binding in harness.karmada.binding_states() if binding.admitted]
 
 
 async def test_decision_log_agrees_with_records_and_log(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "2"})
-        await harness.karmada.cluster("m1", cpu="9")
         names = [f"j{number}" for number in range(5)]
-        for name in names:
-            await harness.karmada.job(name, "q")
-        await harness.controller.start()
+        await harness.start(*names, cpu="9", capability={"cpu": "2"})
         await harness.done(*names)
         assert await harness.controller.metric("volcano_global_decision_log_losses_total") == 0
         await harness.controller.stop()

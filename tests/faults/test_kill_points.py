@@ -155,11 +155,7 @@ async def test_first_cycle_after_restart_counts_all_admitted(plane, tmp_path):
     """50 jobs run; pages of bindings arrive slowly, all other lists immediately."""
     names = [f"runs-{number}" for number in range(50)]
     async with open_harness(plane, tmp_path, "--page-size", "10", plays=False) as harness:
-        await harness.karmada.queue("q", capability={"cpu": "50"})
-        await harness.karmada.cluster("m1", cpu="90")
-        for name in names:
-            await harness.karmada.job(name, "q")
-        await harness.controller.start()
+        await harness.start(*names, cpu="90", capability={"cpu": "50"})
         await harness.admitted(*names)
         harness.controller.kill()
         for number in range(10):

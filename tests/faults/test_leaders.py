@@ -7,10 +7,8 @@ from dataclasses import dataclass, field
 import pytest
 
 from tests.rig.faults import DropReply, DropRequest, ErrorReply
-from tests.rig.harness import ControllerInstance, Harness, open_harness
+from tests.rig.harness import LEASE, Harness, open_harness
 from tests.rig.proxy import Call, Fault
-
-LEASE = "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases/volcano-global-controller"
 
 
 def lease_writes(call: Call) -> bool:
@@ -51,30 +49,26 @@ class Overtake(Fault):
             self.arrived.set()
 
 
-async def prepared(harness: Harness, *names: str) -> None:
-    await harness.karmada.queue("q", capability={"cpu": "1"})
-    await harness.karmada.cluster("m1", cpu="9")
-    for name in names:
-        await harness.karmada.job(name, "q")
-
-
-async def leading(controller: ControllerInstance) -> None:
-    """Wait until *controller* leads."""
-    await controller.wait_for_log('"event":"leadership acquired"')
+async def start(harness: Harness, *names: str) -> None:
+    """Create capacity for one of these jobs, and start all controllers; the first leads."""
+    await harness.prepare(*names, cpu="9", capability={"cpu": "1"})
+    first, *others = harness.controllers
+    await first.start()
+    await first.wait_for_log('"event":"leadership acquired"')
+    for controller in others:
+        await controller.start()
 
 
 async def holder(harness: Harness) -> str:
     """Return the holder of the lease; empty if it was released."""
-    return json.loads(await harness.karmada.api.get(LEASE))["spec"]["holderIdentity"]
+    return (await harness.karmada.read(LEASE))["spec"]["holderIdentity"]
 
 
 @pytest.mark.smoke
 async def test_standby_takes_over_at_once_after_a_release(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
-        await prepared(harness)
-        await first.start()
-        await second.start()
+        await start(harness)
         for name in ("j0", "j00"):
             await harness.karmada.job(name, "q")
         await harness.done("j0", "j00")
@@ -92,9 +86,7 @@ async def test_standby_takes_over_at_once_after_a_release(plane, tmp_path):
 
 async def test_release_is_retried_after_a_late_renewal(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness)
-        await harness.controller.start()
-        await leading(harness.controller)
+        await start(harness)
         late = Overtake()
         harness.proxy.add(late)
         await late.under_way.wait()
@@ -105,9 +97,7 @@ async def test_release_is_retried_after_a_late_renewal(plane, tmp_path):
 
 async def test_failed_release_is_retried(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness)
-        await harness.controller.start()
-        await leading(harness.controller)
+        await start(harness)
         fault = ErrorReply(releases, 1, status=500)
         harness.proxy.add(fault)
         await harness.controller.stop()
@@ -118,10 +108,9 @@ async def test_failed_release_is_retried(plane, tmp_path):
 async def test_lease_acquired_without_a_reply_is_used(plane, tmp_path):
     """The next read shows that this controller holds the lease."""
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, "j0")
         lost = DropReply(lease_writes, 1)
         harness.proxy.add(lost)
-        await harness.controller.start()
+        await start(harness, "j0")
         await harness.done("j0")
         assert lost.times == 0
 
@@ -130,9 +119,7 @@ async def test_lease_acquired_without_a_reply_is_used(plane, tmp_path):
 async def test_dead_leader_is_followed_after_lease_expiry(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
-        await prepared(harness, "j0")
-        await first.start()
-        await second.start()
+        await start(harness, "j0")
         await harness.done("j0")
         first.kill()
         await harness.karmada.job("j1", "q")
@@ -144,10 +131,8 @@ async def test_dead_leader_is_followed_after_lease_expiry(plane, tmp_path):
 async def test_frozen_leader_writes_nothing_after_it_resumes(plane, tmp_path):
     """It is frozen with pending decisions of its own, while other objects change."""
     async with open_harness(plane, tmp_path, controllers=2) as harness:
-        first, second = harness.controllers
-        await prepared(harness, "j0")
-        await first.start()
-        await second.start()
+        first = harness.controller
+        await start(harness, "j0")
         await harness.done("j0")
         first.part.freeze()
         await harness.karmada.job("j1", "q", endless=True)
@@ -168,9 +153,7 @@ async def test_frozen_leader_writes_nothing_after_it_resumes(plane, tmp_path):
 async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
     async with open_harness(plane, tmp_path, controllers=2) as harness:
         first, second = harness.controllers
-        await prepared(harness, "j0")
-        await first.start()
-        await second.start()
+        await start(harness, "j0")
         await harness.done("j0")
         first.proxy.add(DropRequest(lambda call: call.is_lease))
         await first.wait_for_log("leadership lost")
@@ -187,9 +170,8 @@ async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
 
 async def test_missing_lease_permission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, "j0")
         harness.proxy.add(DropRequest(lambda call: call.is_lease))
-        await harness.controller.start()
+        await harness.start("j0")
         await harness.controller.wait_for_log("lease request failed")
         await harness.expect_no_writes(seconds=1)
-        assert json.loads(await harness.karmada.api.get(harness.karmada.path("j0")))["spec"]["suspension"]["scheduling"]
+        assert harness.bindings()["j0"].suspended

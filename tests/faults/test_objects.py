@@ -1,7 +1,6 @@
 """F10 to F16, F22 and F27: changes of bindings, templates, queues, classes and clusters by others."""
 
 import asyncio
-import json
 from collections.abc import Mapping
 
 import pytest
@@ -10,7 +9,7 @@ from controller.api.keys import JOBS, PRIORITY_CLASSES, QUEUES
 from tests.rig import fake_karmada
 from tests.rig.binding_state import RECORD, BindingState
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 QUEUE = QUEUES.path + "/{}"
 
@@ -193,17 +192,16 @@ POLICY = {
 }
 
 
-UNSTAMPED = b'{"metadata": {"labels": {"stamped": null}, "annotations": {"seen": "yes"}}}'
+UNSTAMPED = {"metadata": {"labels": {"stamped": None}, "annotations": {"seen": "yes"}}}
 
 
 async def stamping(harness: Harness, name: str, *, wanted: bool) -> None:
     """Wait until the policy is or is no longer in effect."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while True:
-            answer = await harness.karmada.api.patch(harness.karmada.path(name), UNSTAMPED, kind="merge")
-            if ("stamped" in json.loads(answer)["metadata"]["labels"]) is wanted:
-                return
-            await asyncio.sleep(0.1)
+    await poll(
+        lambda: harness.karmada.merge(harness.karmada.path(name), UNSTAMPED),
+        f"stamps: {wanted}",
+        until=lambda changed: ("stamped" in changed["metadata"]["labels"]) is wanted,
+    )
 
 
 @pytest.mark.long
@@ -224,7 +222,7 @@ async def test_mutating_policy_of_others_causes_no_extra_writes(plane, tmp_path)
             await harness.karmada.job("next", "q", cpu=3)
             await harness.expect_pending_reasons()
             await harness.expect_no_writes(seconds=0.5)
-            stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "stamped-job"]
+            stored = harness.karmada.stored_bindings()["stamped-job"]
             assert stored["spec"]["suspension"] == {"scheduling": False, "dispatching": False}
             assert stored["metadata"]["labels"]["stamped"] == "yes"
         finally:
@@ -267,18 +265,16 @@ async def test_forged_record_admits_nothing(plane, tmp_path):
         await harness.start(cpu="3", capability={"cpu": "2"})
         await harness.karmada.job("runs", "q", cpu=2)
         await harness.admitted("runs")
-        record = harness.history.now["resourcebindings"][harness.karmada.namespace, "runs-job"]["metadata"][
-            "annotations"
-        ]
-        for name, text in (("copy", record[RECORD]), ("rubbish", "{" * 1000)):
+        record = harness.karmada.stored_bindings()["runs-job"]["metadata"]["annotations"][RECORD]
+        for name, text in (("copy", record), ("rubbish", "{" * 1000)):
             await harness.karmada.job(name, "q", cpu=1)
             await harness.karmada.merge(harness.karmada.path(name), {"metadata": {"annotations": {RECORD: text}}})
         placed = [{"name": "m1"}]
         await harness.karmada.merge(
             harness.karmada.path("copy"),
-            {"spec": {"clusters": placed}, "metadata": {"annotations": {RECORD: record[RECORD]}}},
+            {"spec": {"clusters": placed}, "metadata": {"annotations": {RECORD: record}}},
         )
         await harness.until(lambda seen: not seen["copy"].clusters, "the copy's clusters are taken away")
         await harness.expect_pending_reasons()
-        await asyncio.gather(harness.expect_no_writes(seconds=0.5))
+        await harness.expect_no_writes(seconds=0.5)
         assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]

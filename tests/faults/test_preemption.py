@@ -9,21 +9,15 @@ import pytest
 from localup.controlplane import ControlPlane
 from tests.rig.harness import Harness, open_harness
 
-CONFIGURATION = """\
-apiVersion: config.volcano-global.io/v1alpha1
-kind: VolcanoGlobalConfiguration
-clusterStatusSettlePeriod: 1s
-reclaim: {enabled: true, minRuntime: 0s, gracePeriod: 0s}
-"""
+RECLAIM = {"enabled": True, "minRuntime": "0s", "gracePeriod": "0s"}
 BORROWERS = ("first", "second")
 
 
 @asynccontextmanager
 async def borrowed(plane: ControlPlane, folder: Path) -> AsyncIterator[Harness]:
     """Yield a harness where one queue has borrowed the cluster and another one's fair share is half of it."""
-    file = folder / "admission.yaml"
-    file.write_text(CONFIGURATION)
-    async with open_harness(plane, folder, "--admission-configuration", file, plays=False) as harness:
+    configuration = {"clusterStatusSettlePeriod": "1s", "reclaim": RECLAIM}
+    async with open_harness(plane, folder, configuration=configuration, plays=False) as harness:
         for name in ("lender", "borrower"):
             await harness.karmada.queue(name, deserved={"cpu": "2"})
         await harness.karmada.cluster("m1", cpu="4")
@@ -34,17 +28,6 @@ async def borrowed(plane: ControlPlane, folder: Path) -> AsyncIterator[Harness]:
         for name in BORROWERS:
             await harness.karmada.phase(name, "Running")
         yield harness
-
-
-async def evicted(harness: Harness) -> str:
-    """Wait until one of the borrowers is evicted; return its name."""
-    await harness.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
-    [name] = [name for name in BORROWERS if harness.bindings()[name].suspended]
-    return name
-
-
-def for_whom_is_held(harness: Harness) -> bool:
-    return harness.record("entitled").get("nominatedCluster") == "m1"
 
 
 @pytest.mark.smoke

@@ -1,6 +1,7 @@
 """F25, F26, F29 and F30: configuration, clock, files, memory and CPU faults of the process."""
 
 import asyncio
+import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -8,36 +9,33 @@ import pytest
 
 from tests.rig.binding_state import parse_binding
 from tests.rig.faults import ErrorReply
-from tests.rig.harness import Harness, open_harness
+from tests.rig.harness import CONFIGURATION, Harness, open_harness
 from tests.rig.history import Change
-from tests.waiting import LIMIT_SECONDS
 
-GOOD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
-
-
-async def prepared(harness: Harness, *names: str) -> None:
-    await harness.karmada.queue("q", capability={"cpu": "1"})
-    await harness.karmada.queue("other")
-    await harness.karmada.cluster("m1", cpu="9")
-    for name in names:
-        await harness.karmada.job(name, "q")
+#: Capacity for one job of the queue ``q``.
+FULL = {"cpu": "9", "capability": {"cpu": "1"}}
+INVALID = (
+    "{",
+    json.dumps({**CONFIGURATION, "defaultQueu": "other"}),
+    json.dumps({**CONFIGURATION, "patches": {"inFlight": 0}}),
+)
 
 
 async def test_invalid_configuration_is_reported_and_old_one_kept(plane, tmp_path):
     """F25: malformed, unknown keys, contradictory, deleted; then valid again."""
-    file = tmp_path / "admission.yaml"
-    file.write_text(f"{GOOD}tenants: [{{namespaces: ['*'], queues: [q]}}]\n")
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, "--poll-seconds", "0.05") as harness:
-        await prepared(harness)
+    tenants = {"tenants": [{"namespaces": ["*"], "queues": ["q"]}]}
+    async with open_harness(plane, tmp_path, configuration=tenants) as harness:
+        await harness.karmada.queue("other")
         await harness.karmada.job("kept-out", "other")
-        await harness.controller.start()
-        for number, bad in enumerate(("{", f"{GOOD}defaultQueu: other\n", f"{GOOD}patches: {{inFlight: 0}}\n")):
-            file.write_text(bad)
-            await said(harness, "configuration", number + 1)
+        await harness.start(**FULL)
+        for number, invalid in enumerate(INVALID):
+            harness.configuration.write_text(invalid)
+            await harness.controller.wait_for_log('"level":"error"', times=number + 1)
+            assert "configuration" in harness.controller.part.output
             await harness.karmada.job(f"j{number}", "q")
             await harness.done(f"j{number}")
         assert harness.bindings()["kept-out"].suspended
-        file.write_text(GOOD)
+        harness.configure()
         await harness.done("kept-out")
         await harness.expect_no_writes(seconds=0.3)
 
@@ -54,7 +52,7 @@ runpy.run_module("controller", run_name="__main__", alter_sys=True)
 """
     async with open_harness(plane, tmp_path) as harness:
         names = [f"j{number}" for number in range(4)]
-        await prepared(harness, *reversed(names))
+        await harness.prepare(*reversed(names), **FULL)
         harness.proxy.add(ErrorReply(lambda call: call.is_write and "/j0-job" in call.path, times=1, status=403))
         part = harness.controller.part
         command = part._command
@@ -76,14 +74,6 @@ runpy.run_module("controller", run_name="__main__", alter_sys=True)
 def admits(change: Change) -> bool:
     before, after = (parse_binding(item) if item else None for item in (change.before, change.after))
     return after is not None and after.admitted and not (before and before.admitted)
-
-
-async def said(harness: Harness, word: str, times: int) -> None:
-    """Wait until the controller has logged *word* so many times."""
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while harness.controller.part.output.count('"level":"error"') < times:  # noqa: ASYNC110 -- a file
-            await asyncio.sleep(0.02)
-    assert word in harness.controller.part.output
 
 
 def limited(harness: Harness, shell: str) -> None:
@@ -113,23 +103,21 @@ LIMITS = {
 )
 async def test_controller_works_with_scarce_resources(plane, tmp_path, what):
     """F29."""
+    names, more = [f"j{number}" for number in range(5)], [f"more-{number}" for number in range(40)]
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, *(f"j{number}" for number in range(5)))
+        await harness.karmada.queue("other")
         limited(harness, LIMITS[what])
-        await harness.controller.start()
-        for number in range(40):
-            await harness.karmada.job(f"more-{number}", "other")
-        await harness.done(
-            *(f"j{number}" for number in range(5)), *(f"more-{number}" for number in range(40)), seconds=40
-        )
+        await harness.start(*names, **FULL)
+        for name in more:
+            await harness.karmada.job(name, "other")
+        await harness.done(*names, *more, seconds=40)
         await harness.expect_pending_reasons()
 
 
 async def test_blocked_event_loop_is_reported_and_recovers(plane, tmp_path):
     """F30."""
     async with open_harness(plane, tmp_path) as harness:
-        await prepared(harness, "j0")
-        await harness.controller.start()
+        await harness.start("j0", **FULL)
         await harness.done("j0")
         harness.controller.part.freeze()
         await asyncio.sleep(2.5)

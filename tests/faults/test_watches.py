@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.api.keys import CLUSTERS, PRIORITY_CLASSES, QUEUES
+from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES
 from controller.cache.dynamic_informers import build_informers
 from controller.cache.store import Store
 from controller.kube.informer import WatchOptions
@@ -29,10 +29,8 @@ FAULTS = {
 async def test_every_watch_fault_is_recovered(plane, tmp_path, name):
     """The first watch of bindings breaks while jobs are created and finish."""
     async with open_harness(plane, tmp_path) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="1")
         harness.proxy.add(FAULTS[name]())
-        await harness.controller.start()
+        await harness.start(cpu="1")
         for number in range(3):
             await harness.karmada.job(f"j{number}", "q")
         await harness.done("j0", "j1", "j2")
@@ -56,15 +54,13 @@ async def test_binding_with_a_lost_create_event_is_found(plane, tmp_path):
 async def test_audit_finds_lost_changes_of_every_kind(plane, tmp_path):
     """Nothing is reported while the cache is complete; a lost event is reported for every kind."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="1")
+        await harness.prepare("j", cpu="1")
         await harness.karmada.priority_class("rig-high", 1000)
-        await harness.karmada.job("j", "q")
         changed = {
             "queues": f"{QUEUES.path}/q",
             "clusters": f"{CLUSTERS.path}/m1",
             "priorityclasses": f"{PRIORITY_CLASSES.path}/rig-high",
-            "jobs": f"{harness.karmada.folder('jobs')}/j",
+            "jobs": f"{harness.karmada.folder(JOBS)}/j",
             "resourcebindings": harness.karmada.path("j"),
         }
         held = build_informers(harness.karmada.api, Store(), WatchOptions())
@@ -88,9 +84,7 @@ async def test_no_decision_before_all_lists_are_applied(plane, tmp_path):
     """Only the PriorityClasses are missing: nothing is admitted, and the controller is not ready."""
     async with open_harness(plane, tmp_path, plays=False) as harness:
         await harness.karmada.priority_class("rig-high", 1000)
-        await harness.karmada.queue("q")
-        await harness.karmada.cluster("m1", cpu="1")
-        await harness.karmada.job("a-low", "q")
+        await harness.prepare("a-low", cpu="1")
         await harness.karmada.job("z-high", "q", priority="rig-high")
         held = ErrorReply(lambda call: call.resource == "priorityclasses" and not call.is_watch)
         harness.proxy.add(held)

@@ -12,8 +12,8 @@ from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from tests.e2e.environment import job
-from tests.e2e.observer import BindingSnapshot, read
 from tests.hostile.traffic import at_rate
+from tests.rig.binding_state import BindingState, parse_binding
 from tests.watching import Watcher, watching
 
 JOBS_PER_SECOND = 2
@@ -80,20 +80,25 @@ class Bystander(Watcher):
     async def follow(self) -> None:
         """Watch the bindings and delete the jobs that have finished, until cancelled."""
         path = RESOURCE_BINDINGS.item_path(self._namespace, "").rstrip("/")
-        async with watching(self._api, path, self, decode=read):
+        async with watching(self._api, path, self, decode=_decode):
             while True:
                 name = await self._finished.get()
                 with suppress(ApiError):
                     await self._api.delete(JOBS.item_path(self._namespace, name))
 
-    def upsert(self, moment: BindingSnapshot) -> None:
-        seen, latencies = self.waiting.get(moment.job, (None, None))
+    def upsert(self, state: BindingState) -> None:
+        name = state.job[1]
+        seen, latencies = self.waiting.get(name, (None, None))
         if seen is not None and latencies is not None:
-            if moment.is_admitted:
-                del self.waiting[moment.job]
+            if state.admitted:
+                del self.waiting[name]
                 latencies.admissions.append(time.monotonic() - seen if seen else 0.0)
             elif not seen:
-                self.waiting[moment.job] = (time.monotonic(), latencies)
-        if moment.is_finished and moment.job not in self._deleted:
-            self._deleted.add(moment.job)
-            self._finished.put_nowait(moment.job)
+                self.waiting[name] = (time.monotonic(), latencies)
+        if state.is_finished and name not in self._deleted:
+            self._deleted.add(name)
+            self._finished.put_nowait(name)
+
+
+def _decode(raw: bytes) -> BindingState:
+    return parse_binding(msgspec.json.decode(raw))

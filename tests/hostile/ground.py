@@ -14,10 +14,9 @@ from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
 from localup.processes import ProcessOptions, tail
 from localup.stack import Stack
-from tests.e2e.environment import Environment
-from tests.e2e.observer import Observer
 from tests.hostile.bystanders import JOBS_PER_SECOND, Bystander, Latencies
 from tests.hostile.traffic import CLOSING_SECONDS, Request, send
+from tests.rig.objects import NamespaceObjects
 
 WILD = tuple(f"wild-{number}" for number in range(20))
 PLAIN = tuple(f"plain-{number}" for number in range(20))
@@ -109,13 +108,13 @@ async def opened(stack: Stack) -> AsyncIterator[Ground]:
         create_namespace(plane.admin, namespace)
     async with Api.connect(plane.kubeconfig("admin")) as api:
         for namespace in (*WILD, *PLAIN, *CALM):
-            await Environment(api, namespace, Observer(namespace)).policy()
-        arena = Environment(api, CALM[0], Observer(CALM[0]))
+            await NamespaceObjects(api, namespace).policy()
+        objects = NamespaceObjects(api, CALM[0])
         for name, spec in QUEUES.items():
-            await arena.queue(name, **spec)
-        await arena.priority_class("calm-high", 1000)
+            await objects.queue(name, **spec)
+        await objects.priority_class("calm-high", 1000)
         for number in (1, 2, 3):
-            await arena.cluster(f"c{number}", cpu="100", gpu="16", pods=str(10**12))
+            await objects.member(f"c{number}", cpu="100", gpu="16", pods=str(10**12))
         bystanders = [Bystander(api, namespace, "calm") for namespace in CALM]
         tasks = [asyncio.create_task(one.follow()) for one in bystanders]
         try:

@@ -1,12 +1,12 @@
 """Reports and repairs of unexpected binding conditions."""
 
-import json
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION
-from tests.integration import gated_kinds
+from controller.api.keys import JOBS
 from tests.integration.events import events_of, wait_for_event
+from tests.integration.test_integrations import BATCH_JOBS
 from tests.rig.harness import Harness, open_harness
+from tests.rig.objects import new_object
 
 ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
 
@@ -21,8 +21,8 @@ async def create_batch_job(harness: Harness, name: str) -> str:
     """Create a Job of Kubernetes, whose binding has the name of that of a Volcano Job; return its uid."""
     container = {"name": "main", "image": "busybox"}
     spec = {"template": {"spec": {"restartPolicy": "Never", "containers": [container]}}}
-    manifest = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
-    made = await harness.karmada.create(gated_kinds.folder(harness, "batch/v1", "Job"), manifest)
+    folder = harness.karmada.folder(BATCH_JOBS)
+    made = await harness.karmada.create(folder, new_object(BATCH_JOBS, name, spec=spec))
     return str(made["metadata"]["uid"])
 
 
@@ -37,7 +37,7 @@ async def test_unexpected_bindings_are_reported_and_not_changed(plane, tmp_path)
         await harness.karmada.bind("stays", preserved, preserveResourcesOnDeletion=True)
         harness.ungated.add("taken")
         uid = await create_batch_job(harness, "taken")
-        await gated_kinds.bind(harness, "batch/v1", "Job", "taken", uid=uid, suspension=None)
+        await harness.karmada.bind("taken", uid, of=BATCH_JOBS, suspension=None)
         await harness.karmada.template("taken", "q")
         await harness.karmada.job("first", "q")
         await harness.admitted("everywhere", "stays", "first")
@@ -55,8 +55,7 @@ async def test_unexpected_bindings_are_reported_and_not_changed(plane, tmp_path)
         await wait_for_event(harness, "NotSuspended", "ResourceBinding", "ungated-job")
         metric = 'volcano_global_bindings_by_condition{condition="NotSuspended"}'
         assert await harness.controller.metric(metric) == 1
-        stored = harness.history.now["resourcebindings"][harness.karmada.namespace, "everywhere-job"]
-        assert json.loads(stored["metadata"]["annotations"][ADMISSION_ANNOTATION])["charge"]["cpu"] == "4"
+        assert harness.record("everywhere")["charge"]["cpu"] == "4"
         assert "PlacedOnAllClusters" not in [item["reason"] for item in await events_of(harness, "Job", "first")]
         await harness.expect_no_writes(seconds=0.3)
         assert not harness.bindings()["ungated"].suspended
@@ -65,9 +64,8 @@ async def test_unexpected_bindings_are_reported_and_not_changed(plane, tmp_path)
 
 async def test_f18_repair_suspends_ungated_binding_before_placement(plane, tmp_path):
     """With failure policy Ignore and an unavailable webhook, bindings are stored unsuspended."""
-    file = tmp_path / "admission.yaml"
-    file.write_text(gated_kinds.configuration(repair={"ungatedBindings": True}))
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+    repair = {"repair": {"ungatedBindings": True}}
+    async with open_harness(plane, tmp_path, configuration=repair, plays=False) as harness:
         await harness.start(cpu="8", capability={"cpu": "1"})
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
@@ -116,7 +114,7 @@ async def test_tb5_job_scaled_up_after_admission_is_fully_charged(plane, tmp_pat
         await harness.start(cpu="20", capability={"cpu": "4"})
         await harness.karmada.job("grows", "q")
         await harness.admitted("grows")
-        path = f"{harness.karmada.folder('jobs')}/grows"
+        path = f"{harness.karmada.folder(JOBS)}/grows"
         task = harness.history.now["jobs"][harness.karmada.namespace, "grows"]["spec"]["tasks"][0]
         await harness.karmada.merge(path, {"spec": {"tasks": [{**task, "replicas": 4}]}})
         await harness.until(lambda seen: seen["grows"].record["charge"]["cpu"] == "4", "recorded")

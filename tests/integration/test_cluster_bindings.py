@@ -1,18 +1,25 @@
 """ClusterResourceBindings, and bindings of dependencies that another binding propagates (TB1)."""
 
-import asyncio
 import json
 from typing import Any
 
-from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, CLUSTERS, POLICY_LABELS
+from controller.api.keys import (
+    ADMISSION_ANNOTATION,
+    CLUSTER_RESOURCE_BINDINGS,
+    JOBS,
+    POLICY_LABELS,
+    RESOURCE_BINDINGS,
+    Resource,
+    binding_name,
+)
 from controller.kube.errors import ApiError
 from tests.benchmarks import seed
-from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.rig.objects import new_object
+from tests.waiting import poll
 
-VERSION, FLEETS = "example.com/v1", "/apis/example.com/v1/fleets"
+FLEETS = Resource("example.com", "v1", "fleets", "Fleet", namespaced=False)
 ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 DEFINITION = {
     "apiVersion": "apiextensions.k8s.io/v1",
@@ -50,37 +57,26 @@ async def serve_fleets(harness: Harness) -> None:
         (f"{RBAC}/clusterrolebindings/reads-fleets", ROLE_BINDING),
     ):
         await harness.karmada.api.apply(path, json.dumps(manifest).encode(), field_manager="tests")
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while True:
-            try:
-                await harness.karmada.api.get(FLEETS)
-            except ApiError:
-                await asyncio.sleep(0.1)
-            else:
-                return
+    await poll(lambda: harness.karmada.api.get(FLEETS.path), "fleets served", ignoring=(ApiError,))
 
 
 async def fleet(harness: Harness, name: str, *, replicas: int) -> None:
     """Create a fleet and its binding."""
     container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": "1"}}}
-    manifest = {
-        "apiVersion": VERSION,
-        "kind": "Fleet",
-        "metadata": {"name": name, "annotations": {"scheduling.volcano.sh/queue-name": "q"}},
-        "spec": {"replicas": replicas, "template": {"spec": {"containers": [container]}}},
-    }
-    made = await harness.karmada.create(FLEETS, manifest)
-    await bind(harness, name, VERSION, "Fleet", uid=made["metadata"]["uid"])
+    spec = {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+    in_q = {"scheduling.volcano.sh/queue-name": "q"}
+    made = await harness.karmada.create(FLEETS.path, new_object(FLEETS, name, annotations=in_q, spec=spec))
+    await bind(harness, name, FLEETS, uid=made["metadata"]["uid"])
 
 
-async def bind(harness: Harness, name: str, version: str, kind: str, *, uid: str, namespace: str = "") -> None:
+async def bind(harness: Harness, name: str, of: Resource, *, uid: str, namespace: str = "") -> None:
     """Create the suspended ClusterResourceBinding of an object."""
     bound = seed.binding("", name, uid)
     bound["kind"] = "ClusterResourceBinding"
     labels = {"clusterpropagationpolicy.karmada.io/permanent-id": "id"}
-    bound["metadata"] = {"name": f"{name}-{kind.lower()}", "labels": labels}
+    bound["metadata"] = {"name": binding_name(name, of.kind), "labels": labels}
     bound["spec"]["placement"]["clusterAffinity"] = {}
-    bound["spec"]["resource"] |= {"apiVersion": version, "kind": kind, "namespace": namespace}
+    bound["spec"]["resource"] |= {"apiVersion": of.api_version, "kind": of.kind, "namespace": namespace}
     await harness.karmada.create(CLUSTER_RESOURCE_BINDINGS.path, bound)
 
 
@@ -99,15 +95,11 @@ async def wait_until_resumed(harness: Harness, name: str) -> dict[str, Any]:
 
 
 async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path):
-    file = tmp_path / "admission.yaml"
-    rule = {"apiVersion": VERSION, "kind": "Fleet", "finished": {"path": "phase", "values": ["Done"]}}
-    file.write_text(f"{gated_kinds.HEAD}integrations: [{json.dumps(rule)}]\n")
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+    rule = {"apiVersion": FLEETS.api_version, "kind": "Fleet", "finished": {"path": "phase", "values": ["Done"]}}
+    async with open_harness(plane, tmp_path, configuration={"integrations": [rule]}, plays=False) as harness:
         await serve_fleets(harness)
-        await harness.karmada.queue("q", capability={"cpu": "4"})
-        await harness.karmada.cluster("m1", cpu="8")
-        enabled = [{"groupVersion": VERSION, "resources": [{"kind": "Fleet", "name": "fleets"}]}]
-        await harness.karmada.merge(f"{CLUSTERS.path}/m1/status", {"status": {"apiEnablements": enabled}})
+        await harness.prepare(cpu="8", capability={"cpu": "4"})
+        await harness.karmada.set_summary("m1", kinds=(FLEETS,), cpu="8")
         await harness.controller.start()
         await fleet(harness, "first", replicas=3)
         record = await wait_until_resumed(harness, "first-fleet")
@@ -121,7 +113,7 @@ async def test_cluster_scoped_workload_is_admitted_and_reported(plane, tmp_path)
         await harness.karmada.merge(f"{path}/status", {"status": status})
         await wait_until_resumed(harness, "second-fleet")
         await harness.karmada.api.delete(CLUSTER_RESOURCE_BINDINGS.path)
-        await harness.karmada.api.delete(FLEETS)
+        await harness.karmada.api.delete(FLEETS.path)
 
 
 async def test_tb1_job_bound_by_another_kind_of_binding_is_gated(plane, tmp_path):
@@ -130,7 +122,7 @@ async def test_tb1_job_bound_by_another_kind_of_binding_is_gated(plane, tmp_path
         await harness.start(cpu="8", capability={"cpu": "2"})
         for name in ("wide", "late"):
             uid = await harness.karmada.template(name, "q", cpu=2)
-            await bind(harness, name, "batch.volcano.sh/v1alpha1", "Job", uid=uid, namespace=harness.karmada.namespace)
+            await bind(harness, name, JOBS, uid=uid, namespace=harness.karmada.namespace)
             if name == "wide":
                 assert (await wait_until_resumed(harness, "wide-job"))["charge"]["cpu"] == "2"
         await wait_for_event(harness, "QueueLimitReached", "Job", "late")
@@ -144,7 +136,7 @@ async def test_tb1_job_bound_by_another_kind_of_binding_is_gated(plane, tmp_path
         bound = seed.binding(harness.karmada.namespace, "dependent", uid)
         bound["metadata"]["labels"] = {"resourcebinding.karmada.io/depended-by-abc": "abc"}
         bound["spec"]["requiredBy"] = [{"namespace": harness.karmada.namespace, "name": "parent-job"}]
-        await harness.karmada.create(harness.karmada.folder("resourcebindings"), bound)
+        await harness.karmada.create(harness.karmada.folder(RESOURCE_BINDINGS), bound)
         await harness.until(lambda seen: "dependent" in seen and not seen["dependent"].suspended, "resumed")
         selected = {"metadata": {"labels": {POLICY_LABELS[0]: "id"}}, "spec": {"suspension": {"scheduling": True}}}
         await harness.karmada.merge(harness.karmada.path("dependent"), selected)

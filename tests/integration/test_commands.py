@@ -3,29 +3,21 @@
 import asyncio
 from typing import Any
 
-from controller.api.keys import COMMANDS
+from controller.api.keys import COMMANDS, JOBS
 from tests.integration.events import wait_for_event
 from tests.rig.faults import ErrorReply
 from tests.rig.harness import Harness, open_harness
 
 
-async def command(harness: Harness, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> str:
-    """Create a Command as vcctl does, for a queue in the namespace ``default``; return its path."""
+async def command(harness: Harness, action: str, kind: str, name: str, *, namespace: str = "", **target: Any) -> None:
+    """Create a Command as vcctl does, for a queue in the namespace ``default``."""
     version = "scheduling.volcano.sh/v1beta1" if kind == "Queue" else "batch.volcano.sh/v1alpha1"
     reference = {"apiVersion": version, "kind": kind, "name": name, "uid": "", "controller": True, **target}
     usual = "default" if kind == "Queue" else harness.karmada.namespace
+    head = {"apiVersion": COMMANDS.api_version, "kind": "Command"}
+    metadata = {"generateName": f"{name}-{action.lower()}-"}
     folder = COMMANDS.item_path(namespace or usual, "").rstrip("/")
-    made = await harness.karmada.create(
-        folder,
-        {
-            "apiVersion": COMMANDS.api_version,
-            "kind": "Command",
-            "metadata": {"generateName": f"{name}-{action.lower()}-"},
-            "action": action,
-            "target": reference,
-        },
-    )
-    return f"{folder}/{made['metadata']['name']}"
+    await harness.karmada.create(folder, {**head, "metadata": metadata, "action": action, "target": reference})
 
 
 def state(harness: Harness, name: str) -> str:
@@ -33,12 +25,7 @@ def state(harness: Harness, name: str) -> str:
 
 
 async def wait_for_state(harness: Harness, name: str, expected: str) -> None:
-    try:
-        await harness.history.until(lambda _: state(harness, name) == expected, f"queue {name} {expected}")
-    except AssertionError as error:
-        raise AssertionError(
-            f"{error}; it is {state(harness, name)}:\n{harness.controller.part.output[-3000:]}"
-        ) from error
+    await harness.until(lambda _: state(harness, name) == expected, f"queue {name} {expected}")
 
 
 def has_commands(harness: Harness) -> bool:
@@ -96,7 +83,7 @@ async def test_d8_aborted_workload_waits_for_resume_or_new_template(plane, tmp_p
             # Karmada deletes the Works of an evicted binding and their status.
             await harness.karmada.delete_works(name)
             await wait_for_event(harness, "Aborted", "Job", name, action="Wait")
-        path = f"{harness.karmada.folder('jobs')}/changed"
+        path = f"{harness.karmada.folder(JOBS)}/changed"
         await harness.karmada.merge(path, {"metadata": {"labels": {"seen": "yes"}}})
         await harness.karmada.job("other", "q")
         await harness.admitted("other")
@@ -134,4 +121,4 @@ async def test_unsupported_commands_are_ignored_and_others_run_once(plane, tmp_p
         left = {name for namespace, name in harness.history.now["commands"] if namespace == harness.karmada.namespace}
         assert sorted(name.split("-")[1] for name in left) == ["abortjob", "closequeue"]
         assert state(harness, "old") != "Closed"
-        await harness.karmada.api.delete(COMMANDS.item_path(harness.karmada.namespace, "").rstrip("/"))
+        await harness.karmada.api.delete(harness.karmada.folder(COMMANDS))

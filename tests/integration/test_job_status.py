@@ -1,30 +1,25 @@
 """Statuses of Volcano Jobs that no cluster reports, written by the controller."""
 
 import asyncio
-import json
 from datetime import datetime
 from typing import Any
 
 from controller.api.keys import JOBS, QUEUES
 from controller.kube.timing import wall_clock
-from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 
 async def job_state(harness: Harness, name: str, reason: str, *, phase: str = "Pending") -> dict[str, Any]:
     """Wait for a reason in the status of a job; return its state."""
-    path, state = JOBS.item_path(harness.karmada.namespace, name), {}
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while (state.get("phase"), state.get("reason")) != (phase, reason):
-                status = json.loads(await harness.karmada.api.get(path)).get("status") or {}
-                state = status.get("state") or {}
-                await asyncio.sleep(0.05)
-    except TimeoutError as error:
-        raise AssertionError(f"{name} has {state}; {harness.controller.part.output[-3000:]}") from error
-    return state
+    status = await poll(
+        lambda: _status(harness, name),
+        f"job {name} {phase} as {reason}",
+        until=lambda seen: {"phase": phase, "reason": reason}.items() <= seen.get("state", {}).items(),
+        log=harness.controller.log,
+    )
+    return status["state"]
 
 
 async def report(harness: Harness, name: str, phase: str) -> None:
@@ -66,20 +61,18 @@ async def test_job_that_no_policy_selects_is_reported(plane, tmp_path):
 
 
 async def test_statuses_can_be_switched_off(plane, tmp_path):
-    file = tmp_path / "admission.yaml"
-    file.write_text(gated_kinds.configuration(status={"pendingJobs": False, "queues": False}))
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+    off = {"status": {"pendingJobs": False, "queues": False}}
+    async with open_harness(plane, tmp_path, configuration=off, plays=False) as harness:
         await harness.start(cpu="2")
         await harness.karmada.job("lost", "no-such-queue")
         await wait_for_event(harness, "QueueNotFound", "Job", "lost")
         await asyncio.sleep(1)
         assert await _status(harness, "lost") == {}
-        assert "status" not in json.loads(await harness.karmada.api.get(f"{QUEUES.path}/q"))
+        assert "status" not in await harness.karmada.read(f"{QUEUES.path}/q")
 
 
 async def _status(harness: Harness, name: str) -> dict[str, Any]:
-    path = JOBS.item_path(harness.karmada.namespace, name)
-    return json.loads(await harness.karmada.api.get(path)).get("status") or {}
+    return (await harness.karmada.read(JOBS.item_path(harness.karmada.namespace, name))).get("status") or {}
 
 
 def _seconds(time: str) -> float:

@@ -18,7 +18,7 @@ SCHEDULED = {
 
 
 def binding(harness: Harness, name: str) -> dict[str, Any]:
-    return harness.history.now["resourcebindings"][harness.karmada.namespace, f"{name}-job"]
+    return harness.karmada.stored_bindings()[f"{name}-job"]
 
 
 def ordered(*groups: tuple[str, ...]) -> dict[str, Any]:

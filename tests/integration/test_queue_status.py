@@ -8,20 +8,18 @@ from typing import Any
 
 from controller.api.keys import QUEUES
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 
 async def wait_for_status(harness: Harness, name: str, **expected: Any) -> dict[str, Any]:
     """Wait until the status of a queue has these fields; return it."""
-    status: dict[str, Any] = {}
-    try:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not expected.items() <= status.items():
-                status = json.loads(await harness.karmada.api.get(f"{QUEUES.path}/{name}")).get("status") or {}
-                await asyncio.sleep(0.1)
-    except TimeoutError as error:
-        raise AssertionError(f"{name} has {status}; {harness.controller.part.output[-2000:]}") from error
-    return status
+    queue = await poll(
+        lambda: harness.karmada.read(f"{QUEUES.path}/{name}"),
+        f"status of queue {name}",
+        until=lambda seen: expected.items() <= seen.get("status", {}).items(),
+        log=harness.controller.log,
+    )
+    return queue["status"]
 
 
 async def test_status_of_queues_agrees_with_metrics_and_command(plane, tmp_path):

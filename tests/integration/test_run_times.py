@@ -1,15 +1,12 @@
 """Learned run times in the ConfigMap of a real API server, which replace hostile content."""
 
-import asyncio
-import contextlib
-import json
 from datetime import UTC, datetime
 
 from controller.api.keys import CONFIG_MAPS, RUN_TIMES_KEY, RUN_TIMES_NAME
 from controller.forecast.codec import RunTimesError, decode_run_times
 from controller.forecast.run_times import Level
 from tests.rig.harness import open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 PATH = CONFIG_MAPS.item_path("karmada-system", RUN_TIMES_NAME)
 HOSTILE = '{"version": 1, "until": 0, "histories": [[9'
@@ -26,17 +23,13 @@ async def test_run_times_replace_what_is_unreadable(plane, tmp_path):
         await harness.admitted("one")
         await harness.karmada.phase("one", "Running")
         state = {"phase": "Completed", "lastTransitionTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")}
-        status = {"aggregatedStatus": [{"clusterName": "m1", "applied": True, "status": {"state": state}}]}
-        await harness.karmada.merge(f"{harness.karmada.path('one')}/status", {"status": status})
+        await harness.karmada.report("one", state=state)
         await harness.done("one")
-        runs = 0
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not runs:
-                await asyncio.sleep(0.1)
-                with contextlib.suppress(RunTimesError):
-                    stored = json.loads(await harness.karmada.api.get(PATH))["data"][RUN_TIMES_KEY]
-                    histories, *_ = decode_run_times(stored)
-                    runs = sum(len(history.runs) for key, history in histories if key.level is Level.ALL)
-        assert runs == 1
+
+        async def runs() -> int:
+            histories, *_ = decode_run_times((await harness.karmada.read(PATH))["data"][RUN_TIMES_KEY])
+            return sum(len(history.runs) for key, history in histories if key.level is Level.ALL)
+
+        assert await poll(runs, "the learned run", ignoring=(RunTimesError,)) == 1
         assert "stored run times unreadable" in harness.controller.part.output
         await harness.karmada.delete(PATH)

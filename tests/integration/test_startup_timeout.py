@@ -1,6 +1,5 @@
 """R1: a workload that does not start after its admission is queued again in Karmada, then evicted."""
 
-from tests.integration import gated_kinds
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 
@@ -15,9 +14,8 @@ def suspensions(harness: Harness, name: str) -> int:
 
 
 async def test_r1_unstarted_workload_is_requeued_then_moved(plane, tmp_path):
-    file = tmp_path / "admission.yaml"
-    file.write_text(gated_kinds.configuration(startupTimeout=f"{TIMEOUT}s"))
-    async with open_harness(plane, tmp_path, "--admission-configuration", file, plays=False) as harness:
+    short = {"startupTimeout": f"{TIMEOUT}s"}
+    async with open_harness(plane, tmp_path, configuration=short, plays=False) as harness:
         await harness.karmada.queue("q")
         await harness.karmada.cluster("m1", cpu="2")
         await harness.karmada.cluster("m2", cpu="9")

@@ -23,7 +23,7 @@ from controller.kube.errors import Forbidden
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
@@ -107,13 +107,16 @@ async def command(plane, environment: dict[str, str], *arguments: str) -> tuple[
 
 async def pending(plane, environment: dict[str, str], namespace: str, count: int) -> list[dict[str, Any]]:
     """Wait until so many workloads of the namespace are pending; return them."""
-    items: list[dict[str, Any]] = []
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while len([item for item in items if item["reason"]]) < count:
-            _, body = await ask(plane, environment, namespace_path(namespace))
-            items = [item for item in body.get("items", ()) if item["position"]]
-            await asyncio.sleep(0.2)
-    return items
+
+    async def items() -> list[dict[str, Any]]:
+        _, body = await ask(plane, environment, namespace_path(namespace))
+        return [item for item in body.get("items", ()) if item["position"]]
+
+    return await poll(
+        items,
+        f"{count} pending workloads",
+        until=lambda found: sum(bool(item["reason"]) for item in found) >= count,
+    )
 
 
 async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tmp_path):
@@ -198,11 +201,12 @@ async def test_stock_role_lets_a_tenant_see_why_it_waits(etcd, tmp_path, role):
             assert (item["name"], item["position"], item["reason"]) == ("mine", 1, "InsufficientCapacity")
             async with Api.connect(plane.kubeconfig("tenant")) as tenant:
                 jobs = f"/apis/batch.volcano.sh/v1alpha1/namespaces/{namespace}/jobs"
-                state: dict[str, Any] = {}
-                async with asyncio.timeout(LIMIT_SECONDS):
-                    while not state:
-                        await asyncio.sleep(0.2)
-                        state = json.loads(await tenant.get(f"{jobs}/mine")).get("status", {}).get("state", {})
+                job = await poll(
+                    lambda: tenant.get(f"{jobs}/mine"),
+                    "status of the job",
+                    until=lambda raw: "status" in json.loads(raw),
+                )
+                state = json.loads(job)["status"]["state"]
                 assert (state["phase"], state["reason"]) == ("Pending", "InsufficientCapacity")
                 # Claims of its namespace, but no DataSource: these name the data of all tenants.
                 assert (

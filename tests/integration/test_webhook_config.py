@@ -1,8 +1,6 @@
 """TC1 and F21: changes and deletions of the webhook configurations are detected within ten seconds."""
 
-import asyncio
 import base64
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,11 +15,12 @@ from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from tests.controllers.webhook_config.test_comparison import FILE
 from tests.integration.events import wait_for_event
-from tests.integration.gated_kinds import HEAD
 from tests.rig.harness import Harness, open_harness
+from tests.waiting import poll
 
 ROLE = FILE.with_name("repair.yaml")
 MUTATING = MUTATING_WEBHOOKS.item_path("", "volcano-global")
+REPAIR = {"repair": {"webhookConfiguration": True}}
 DETECTION_SECONDS = 10
 
 
@@ -52,8 +51,13 @@ async def wait_for_metric(harness: Harness, right: float, *, kind: str = "Mutati
     """Wait until the metric has the value *right*; return the seconds that it took."""
     began = time.monotonic()
     name = f'volcano_global_webhook_registered{{configuration="{kind}WebhookConfiguration"}}'
-    while await harness.controller.metric(name) != right:
-        assert time.monotonic() < began + DETECTION_SECONDS, harness.controller.part.output[-3000:]
+    await poll(
+        lambda: harness.controller.metric(name),
+        f"{kind} webhook: {right}",
+        until=lambda seen: seen == right,
+        seconds=DETECTION_SECONDS,
+        log=harness.controller.log,
+    )
     return time.monotonic() - began
 
 
@@ -96,21 +100,22 @@ async def test_webhook_change_and_its_revert_are_detected_at_once(plane, tmp_pat
         await wait_for_metric(harness, 0, kind="Validating")
 
 
-def repairing(plane: ControlPlane, tmp_path: Path) -> tuple[Path, tuple[str | Path, ...]]:
-    """Grant the controller the permission to repair; return the file of the desired configurations, and the flags."""
-    file, admission = tmp_path / "webhooks.yaml", tmp_path / "admission.yaml"
+def repairing(plane: ControlPlane, tmp_path: Path) -> Path:
+    """Grant the controller the permission to repair; return the file of the desired configurations."""
+    file = tmp_path / "webhooks.yaml"
     file.write_text(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
-    admission.write_text(f"{HEAD}repair: {{webhookConfiguration: true}}\n")
     for item in yaml.safe_load_all(ROLE.read_text()):
         plural = f"{item['kind'].lower()}s"
         plane.admin.apply(f"/apis/rbac.authorization.k8s.io/v1/{plural}/{item['metadata']['name']}", item)
-    return file, ("--webhook-registration", file, "--admission-configuration", admission)
+    return file
 
 
 async def test_upgrade_of_webhook_configuration_is_not_reverted(plane, tmp_path):
     configurations = registration(tmp_path)
-    file, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+    file = repairing(plane, tmp_path)
+    async with open_harness(
+        plane, tmp_path, "--webhook-registration", file, configuration=REPAIR, plays=False
+    ) as harness:
         await register(harness, configurations)
         await harness.controller.start()
         await wait_for_metric(harness, 1)
@@ -131,17 +136,18 @@ async def test_upgrade_of_webhook_configuration_is_not_reverted(plane, tmp_path)
 
 async def wait_for_condition(harness: Harness, condition: str) -> None:
     """Wait until the match condition of the webhook for bindings is *condition*."""
-    async with asyncio.timeout(DETECTION_SECONDS):
-        while True:
-            webhook = json.loads(await harness.karmada.api.get(MUTATING))["webhooks"][0]
-            if webhook["matchConditions"][0]["expression"] == condition:
-                return
-            await asyncio.sleep(0.05)
+
+    def is_there(configuration: dict[str, Any]) -> bool:
+        return configuration["webhooks"][0]["matchConditions"][0]["expression"] == condition
+
+    await poll(lambda: harness.karmada.read(MUTATING), condition, until=is_there, seconds=DETECTION_SECONDS)
 
 
 async def test_deleted_webhook_without_known_ca_is_not_recreated(plane, tmp_path):
-    _, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+    file = repairing(plane, tmp_path)
+    async with open_harness(
+        plane, tmp_path, "--webhook-registration", file, configuration=REPAIR, plays=False
+    ) as harness:
         for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS):
             await harness.karmada.delete(resource.item_path("", "volcano-global"))
         await harness.controller.start()
@@ -152,8 +158,10 @@ async def test_deleted_webhook_without_known_ca_is_not_recreated(plane, tmp_path
 
 async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
     configurations = registration(tmp_path)
-    _, flags = repairing(plane, tmp_path)
-    async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
+    file = repairing(plane, tmp_path)
+    async with open_harness(
+        plane, tmp_path, "--webhook-registration", file, configuration=REPAIR, plays=False
+    ) as harness:
         await register(harness, configurations)
         await harness.controller.start()
         await wait_for_metric(harness, 1)
@@ -164,10 +172,9 @@ async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
         )
         for number, change in enumerate(changes, start=1):
             await change
-            async with asyncio.timeout(DETECTION_SECONDS):
-                while harness.controller.part.output.count("webhook configuration repaired") < number:  # noqa: ASYNC110 -- a file
-                    await asyncio.sleep(0.02)
+            repaired = "webhook configuration repaired"
+            await harness.controller.wait_for_log(repaired, times=number, seconds=DETECTION_SECONDS)
             await wait_for_metric(harness, 1)
-            found = json.loads(await harness.karmada.api.get(MUTATING))
+            found = await harness.karmada.read(MUTATING)
             assert [webhook["failurePolicy"] for webhook in found["webhooks"]][:2] == ["Fail", "Fail"]
             assert {webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]} == {bundle}

@@ -1,12 +1,12 @@
 """Helpers for tests against a control plane with Karmada."""
 
 import json
-import uuid
 from contextlib import contextmanager, suppress
 
 from localup.api import ApiError
-from localup.apply import create_namespace, delete_namespace, wait_until
-from localup.processes import tail
+from localup.apply import wait_until
+from tests.rig.objects import cluster, volcano_job
+from tests.rig.stacks import new_namespace
 
 SECONDS = 40
 SIZES = {
@@ -22,15 +22,13 @@ POLICIES = "/apis/policy.karmada.io/v1alpha1"
 
 
 def create_cluster(api, name, allocatable, **annotations):
-    told = {"standin.volcano-global.io/allocatable": json.dumps(allocatable)}
-    told |= {f"standin.volcano-global.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-    manifest = {
-        "apiVersion": "cluster.karmada.io/v1alpha1",
-        "kind": "Cluster",
-        "metadata": {"name": name, "annotations": told},
-        "spec": {"syncMode": "Push"},
-    }
-    return api.create(CLUSTERS, manifest)
+    described = description(allocatable=json.dumps(allocatable), **annotations)
+    return api.create(CLUSTERS, cluster(name, annotations=described))
+
+
+def description(**annotations):
+    """Return the annotations that describe a simulated cluster."""
+    return {f"standin.volcano-global.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
 
 
 def is_ready(cluster):
@@ -45,15 +43,10 @@ def create_members(api):
     wait_until(lambda: all(is_ready(item) for item in api.get(CLUSTERS)["items"]), "members")
 
 
-def job(name, *, replicas=2, cpu="1", annotations=None, **spec):
-    pods = {"spec": {"containers": [{"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}]}}
-    tasks = [{"name": "worker", "replicas": replicas, "template": pods}]
-    return {
-        "apiVersion": "batch.volcano.sh/v1alpha1",
-        "kind": "Job",
-        "metadata": {"name": name, "annotations": annotations or {}},
-        "spec": {"minAvailable": replicas, "tasks": tasks, **spec},
-    }
+def pods(cpu="1", **spec):
+    """Return a pod template."""
+    container = {"name": "c", "image": "busybox", "resources": {"requests": {"cpu": cpu}}}
+    return {"spec": {"containers": [container], **spec}}
 
 
 def policy(name="jobs", *, clusters=("member1", "member2"), spread=True, kind="Job", **spec):
@@ -83,8 +76,16 @@ class Harness:
     def propagate(self, *args, **options):
         self.api.create(self.policies, policy(*args, **options))
 
-    def submit(self, *args, **options):
-        self.api.create(self.jobs, job(*args, **options))
+    def submit(self, name="train", **options):
+        """Create a job of two pods that run long, and return its binding."""
+        usual = {"replicas": 2, "memory": "", "annotations": LONG}
+        self.api.create(self.jobs, volcano_job(name, **usual | options))
+        return self.wait(lambda: self.binding(name), f"binding of {name}")
+
+    def admit(self, name="train", *clusters, **options):
+        """Submit a job and resume its binding as the controller does."""
+        self.submit(name, **options)
+        self.resume(name, *clusters)
 
     def look(self, path):
         try:
@@ -114,10 +115,8 @@ class Harness:
         return {condition["type"]: condition["reason"] for condition in status.get("conditions", ())}
 
     def run(self, name="train", cluster="member1", **options):
-        """Submit a job, admit it to a cluster as the controller does, and wait until it runs."""
-        self.submit(name, annotations=options.pop("annotations", LONG), **options)
-        self.wait_for_binding(name)
-        self.resume(name, cluster)
+        """Admit a job to a cluster and wait until it runs."""
+        self.admit(name, cluster, **options)
         self.wait_for_phase("Running", name)
         # Not FullyApplied: Karmada's scheduler patches all conditions without a version, and may undo another write.
         self.wait_for_conditions(name, Scheduled="Success")
@@ -163,8 +162,7 @@ class Harness:
         self.api.merge(f"{CLUSTERS}/{cluster}", {"spec": {"taints": [*kept, *taints]}})
 
     def describe(self, cluster, **annotations):
-        told = {f"standin.volcano-global.io/{key.replace('_', '-')}": value for key, value in annotations.items()}
-        self.api.merge(f"{CLUSTERS}/{cluster}", {"metadata": {"annotations": told}})
+        self.api.merge(f"{CLUSTERS}/{cluster}", {"metadata": {"annotations": description(**annotations)}})
 
     def targets_of(self, binding):
         return (self.look(f"{self.bindings}/{binding}") or {}).get("spec", {}).get("clusters")
@@ -191,12 +189,6 @@ class Harness:
         status = (self.binding(name) or {}).get("status", {})
         return status.get("schedulerObservingAffinityName")
 
-    def make(self, path, manifest):
-        """Create a cluster-scoped object for this test only."""
-        made = self.api.create(path, manifest)
-        self._made.append(f"{path}/{made['metadata']['name']}")
-        return made
-
     def allocated(self, cluster):
         summary = self.cluster(cluster).get("status", {}).get("resourceSummary", {})
         return summary.get("allocated", {}).get("cpu", "0")
@@ -206,9 +198,6 @@ class Harness:
 
     def wait_for_phase(self, phase, name="train"):
         self.wait(lambda: self.phase(name) == phase, f"job {name} {phase}")
-
-    def wait_for_binding(self, name="train"):
-        return self.wait(lambda: self.binding(name), f"binding of {name}")
 
     def wait_for_conditions(self, name="train", **reasons):
         wanted = reasons.items()
@@ -230,9 +219,9 @@ class Harness:
 
     def clear(self):
         """Revert changes outside of the namespace and delete what remains in the members."""
-        for cluster, *labels in tuple(self._labelled):
-            self.api.merge(f"{CLUSTERS}/{cluster}", {"metadata": {"labels": dict.fromkeys(labels)}})
-            self.taint(cluster)
+        for name, *labels in tuple(self._labelled):
+            self.api.merge(f"{CLUSTERS}/{name}", {"metadata": {"labels": dict.fromkeys(labels)}})
+            self.taint(name)
         for path in reversed(self._made):
             with suppress(ApiError):
                 self.api.delete(path)
@@ -243,15 +232,8 @@ class Harness:
 
 @contextmanager
 def opened(stack):
-    """Yield a harness in a new namespace, and clear it; the logs' last lines are shown for failed tests."""
-    stack.check()
-    name = f"team-{uuid.uuid4().hex[:8]}"
-    create_namespace(stack.plane.admin, name)
-    harness = Harness(stack.plane.admin, name)
-    yield harness
-    harness.clear()
-    delete_namespace(stack.plane.admin, name)
-    for part in (stack.controller, stack.karmada):
-        if part.log.exists():
-            print(f"--- {part.name}", tail(part.log, lines=30), sep="\n")  # noqa: T201 -- for the report of a failure
-    stack.check()
+    """Yield a harness in a new namespace, and clear it."""
+    with new_namespace(stack) as name:
+        harness = Harness(stack.plane.admin, name)
+        yield harness
+        harness.clear()

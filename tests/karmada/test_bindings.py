@@ -1,6 +1,6 @@
 """Bindings and works of templates, and which fields survive changes."""
 
-from tests.karmada.harness import LONG, job
+from tests.karmada.harness import pods
 
 CLAIM = "propagationpolicy.karmada.io/permanent-id"
 PLACED = {"Scheduled": "Success", "FullyApplied": "FullyAppliedSuccess"}
@@ -8,8 +8,7 @@ PLACED = {"Scheduled": "Success", "FullyApplied": "FullyAppliedSuccess"}
 
 def test_job_gets_a_suspended_binding_that_stays_idle(harness):
     harness.propagate()
-    harness.submit("train", replicas=3)
-    binding = harness.wait_for_binding()
+    binding = harness.submit(replicas=3)
     template = harness.job()["metadata"]
     spec, metadata = binding["spec"], binding["metadata"]
     assert spec["suspension"] == {"scheduling": True}
@@ -32,9 +31,7 @@ def test_job_gets_a_suspended_binding_that_stays_idle(harness):
 
 def test_resumed_job_runs_on_its_preset_cluster(harness):
     harness.propagate()
-    harness.submit("train", annotations={"volcano-global.io/runtime": "2s"})
-    harness.wait_for_binding()
-    harness.resume("train", "member2")
+    harness.admit("train", "member2", annotations={"volcano-global.io/runtime": "2s"})
     harness.wait_for_phase("Running")
     harness.wait_for_conditions(**PLACED)
     binding = harness.binding()
@@ -68,8 +65,7 @@ def test_detector_keeps_our_fields_and_repairs_its_own(harness):
 
 def test_suspension_survives_policy_changes(harness):
     harness.propagate()
-    harness.submit("train")
-    harness.wait_for_binding()
+    harness.submit()
     harness.change_policy(suspension={"dispatching": True})
     harness.wait(lambda: harness.binding()["spec"]["suspension"].get("dispatching"), "dispatching suspended")
     assert harness.binding()["spec"]["suspension"]["scheduling"]
@@ -82,9 +78,7 @@ def test_suspension_survives_policy_changes(harness):
 
 def test_suspended_dispatching_delays_an_admitted_job(harness):
     harness.propagate(suspension={"dispatching": True})
-    harness.submit("train", annotations=LONG)
-    harness.wait_for_binding()
-    harness.resume("train", "member1")
+    harness.admit("train", "member1")
     harness.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedFailed")
     assert harness.works_of("train")[0]["spec"]["suspendDispatching"]
     assert harness.phase() is None
@@ -101,14 +95,13 @@ def test_deleted_binding_is_recreated_suspended(harness):
     harness.run("after")
     assert harness.binding() is None
     harness.touch()
-    binding = harness.wait_for_binding()
-    assert (binding["spec"]["suspension"], harness.targets()) == ({"scheduling": True}, [])
+    harness.wait(harness.binding, "the binding again")
+    assert (harness.binding()["spec"]["suspension"], harness.targets()) == ({"scheduling": True}, [])
 
 
 def test_unclaimed_binding_is_not_scheduled_until_claimed(harness):
     harness.propagate()
-    harness.submit("train")
-    harness.wait_for_binding()
+    harness.submit()
     harness.api.delete(f"{harness.policies}/jobs")
     harness.wait(lambda: CLAIM not in harness.binding()["metadata"]["labels"], "binding released")
     harness.wait(lambda: CLAIM not in harness.job()["metadata"].get("labels", {}), "template released")
@@ -123,8 +116,7 @@ def test_second_kind_of_equal_name_waits_for_the_binding(harness):
     harness.propagate()
     harness.propagate("plain", kind="Job", resourceSelectors=[{"apiVersion": "batch/v1", "kind": "Job"}])
     harness.run()
-    pods = job("x")["spec"]["tasks"][0]["template"]
-    spec = {"template": {"spec": {**pods["spec"], "restartPolicy": "Never"}}}
+    spec = {"template": pods(restartPolicy="Never")}
     path = f"/apis/batch/v1/namespaces/{harness.namespace}/jobs"
     harness.api.create(path, {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": spec})
     harness.wait(

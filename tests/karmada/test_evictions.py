@@ -1,7 +1,5 @@
 """Evictions: what stops a running job, and what remains afterwards."""
 
-from tests.karmada.harness import LONG
-
 GRACEFUL = {"fromCluster": "member1", "purgeMode": "Gracefully", "reason": "Preempted", "producer": "test"}
 
 
@@ -67,9 +65,7 @@ def test_only_noexecute_taints_move_running_jobs(harness):
     harness.taint("member1", taint | {"effect": "NoSchedule"})
     harness.touch()
     harness.wait_for_detector()
-    harness.submit("after", annotations=LONG)
-    harness.wait_for_binding("after")
-    harness.resume("after")
+    harness.admit("after")
     harness.wait_for_targets("member2", name="after")
     assert harness.targets() == ["member1"]
     harness.taint("member1", taint | {"effect": "NoExecute"})

@@ -13,7 +13,7 @@ from localup.apply import apply, apply_files, wait_until
 from localup.controlplane import CRDS, ControlPlane
 from localup.processes import ProcessOptions
 from localup.stack import CHART, Stack
-from tests.karmada.harness import LONG, create_members, opened
+from tests.karmada.harness import create_members, opened
 
 OURS = CHART / "interpreter.yaml"
 PATH = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations/volcano-global-jobs"
@@ -69,9 +69,7 @@ def submit(harness, name, **more):
 
 def counted(harness, name):
     """Return the components of a job's binding."""
-    components = harness.wait(
-        lambda: (harness.wait_for_binding(name)["spec"]).get("components"), f"components of {name}"
-    )
+    components = harness.wait(lambda: harness.binding(name)["spec"].get("components"), f"components of {name}")
     return {
         component["name"]: (component["replicas"], component.get("replicaRequirements", {})) for component in components
     }
@@ -95,7 +93,7 @@ def interpreted(gated, harness):
 
 
 def test_components_have_all_replicas_and_pod_requests(interpreted):
-    submit(interpreted, "train", annotations=LONG)
+    submit(interpreted, "train")
     found = counted(interpreted, "train")
     assert {name: replicas for name, (replicas, _) in found.items()} == {"master": 1, "worker": 3, "default2": 2}
     assert found["master"][1]["resourceRequest"] == {"cpu": "500m"}

@@ -1,6 +1,6 @@
 """Cluster status of members."""
 
-from tests.karmada.harness import LONG, is_ready
+from tests.karmada.harness import is_ready
 
 TAINT = "cluster.karmada.io/not-ready"
 LOWER_ENDS = {
@@ -39,9 +39,7 @@ def test_nodes_are_counted_by_their_lowest_free_grade(harness):
         assert [item["min"] for item in ranges] == lower_ends
     harness.propagate(clusters=[name])
     for job, replicas in (("scattered", 6), ("packed", 4)):
-        harness.submit(job, replicas=replicas, cpu="5", annotations=LONG)
-        harness.wait_for_binding(job)
-        harness.resume(job, name)
+        harness.admit(job, name, replicas=replicas, cpu="5")
     harness.wait_for_phase("Running", "packed")
     harness.wait_for_phase("Pending", "scattered")
     # 3 CPUs are free on each node.
@@ -61,9 +59,7 @@ def test_unreachable_member_is_tainted_and_keeps_its_summary(harness):
     assert found["status"]["resourceSummary"]["allocatable"]["cpu"] == "4"
     assert {(taint["key"], taint["effect"]) for taint in found["spec"]["taints"]} == {(TAINT, "NoSchedule")}
     assert harness.targets("runs") == [name]
-    harness.submit("train")
-    harness.wait_for_binding()
-    harness.resume()
+    harness.admit()
     harness.wait_for_conditions(Scheduled="NoClusterFit")
     harness.describe(name, ready="True")
     harness.wait(lambda: TAINT not in harness.taints_of(name), "back")

@@ -2,14 +2,14 @@
 
 import time
 
-from tests.karmada.harness import DEPLOYMENTS, LONG, job
+from tests.karmada.harness import DEPLOYMENTS, pods
 
 DIVIDED = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Aggregated"}
 
 
 def deployment(name, *, replicas, cpu):
-    pods = job("x", cpu=cpu)["spec"]["tasks"][0]["template"] | {"metadata": {"labels": {"app": name}}}
-    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": pods}
+    template = pods(cpu) | {"metadata": {"labels": {"app": name}}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
     return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": {"name": name}, "spec": spec}
 
 
@@ -25,9 +25,7 @@ def test_queued_binding_is_scheduled_though_suspended(harness):
     pool = harness.namespace
     harness.propagate(placement=labelled(pool) | {"spreadConstraints": spread(2)})
     harness.label("member1", pool=pool)
-    harness.submit("train")
-    harness.wait_for_binding()
-    harness.resume()
+    harness.admit()
     harness.wait_for_conditions(Scheduled="SchedulerError")
     harness.pause()
     harness.label("member2", pool=pool)
@@ -40,9 +38,7 @@ def test_queued_binding_is_scheduled_though_suspended(harness):
 
 def test_infeasible_preset_cluster_is_replaced(harness):
     harness.propagate(clusters=["member2"])
-    harness.submit("train", annotations=LONG)
-    harness.wait_for_binding()
-    harness.resume("train", "member1")
+    harness.admit("train", "member1")
     harness.wait_for_targets("member2")
     harness.wait(lambda: harness.works_of("train", "member2") and not harness.works_of("train"), "moved")
 
@@ -53,13 +49,10 @@ def test_ordered_affinities_start_at_the_last_observed(harness):
         for name, where in {"none": "x", "m1": "member1", "m2": "member2"}.items()
     ]
     harness.propagate(placement={"clusterAffinities": terms, "spreadConstraints": spread(1)})
-    harness.submit("train", annotations=LONG)
-    harness.wait_for_binding()
-    harness.resume()
+    harness.admit()
     harness.wait_for_targets("member1")
     harness.wait(lambda: harness.observed() == "m1", "the second term observed")
-    harness.submit("second", annotations=LONG)
-    harness.wait_for_binding("second")
+    harness.submit("second")
     harness.api.merge(f"{harness.bindings}/second-job/status", {"status": {"schedulerObservingAffinityName": "m2"}})
     harness.resume("second")
     harness.wait_for_targets("member2", name="second")
@@ -68,9 +61,7 @@ def test_ordered_affinities_start_at_the_last_observed(harness):
 
 def test_job_without_spread_constraint_is_copied_everywhere(harness):
     harness.propagate(spread=False)
-    harness.submit("train", annotations=LONG)
-    harness.wait_for_binding()
-    harness.resume("train", "member2")
+    harness.admit("train", "member2")
     harness.wait_for_targets("member1", "member2")
     harness.wait(
         lambda: harness.works_of("train", "member1") and harness.works_of("train", "member2"), "a copy in each"

@@ -4,7 +4,7 @@ import pytest
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.kube.config_file import ConfigurationFile
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, poll
 
 HEAD = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 
@@ -43,9 +43,7 @@ async def test_invalid_file_leaves_configuration_until_a_valid_one(tmp_path):
     async with asyncio.timeout(LIMIT_SECONDS), asyncio.TaskGroup() as group:
         following = group.create_task(file.follow(lambda new: told.put_nowait(new.default_queue), poll_seconds=0.005))
         path.write_text(HEAD + "defaultQueu: b\n")
-        while not file.error:  # noqa: ASYNC110 -- a file gives no event
-            await asyncio.sleep(0.005)
-        assert "defaultQueu" in file.error
+        assert "defaultQueu" in await poll(lambda: file.error, "an error")
         assert file.current.default_queue == "a"
         path.write_text(HEAD + "defaultQueue: b\n")
         assert await told.get() == "b"

@@ -13,7 +13,7 @@ from controller.kube.event_recorder import EventQueue, EventRecorder, RecorderOp
 from controller.kube.events import EventMessage, Reference, build_events, observed_count, series_patch
 from controller.reporting.metrics import ControllerMetrics
 from tests.scripted_server import ScriptedServer, answering, scripted_server
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 JOB = Reference("batch.volcano.sh/v1alpha1", "Job", "team-a", "train", "u1")
 BINDING = Reference("work.karmada.io/v1alpha2", "ResourceBinding", "team-a", "train-job", "u2")
@@ -119,10 +119,7 @@ def test_repetition_continues_stored_count():
 
 
 async def notes_of(server: ScriptedServer) -> list[str]:
-    async with asyncio.timeout(LIMIT_SECONDS):
-        while not server.bodies:  # noqa: ASYNC110 -- the scripted server gives no event
-            await asyncio.sleep(0.01)
-    return [json.loads(body)["note"] for body in server.bodies]
+    return [json.loads(body)["note"] for body in await poll(lambda: server.bodies, "a written event")]
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ import pytest
 from controller.api.keys import LEASES
 from controller.kube.client import Api
 from controller.kube.leader_election import Candidate, LeaderElection, LeaseTimings
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import poll
 
 TERMS = LeaseTimings(lease=30, renew=12, retry=0.05, connect=5, write=10)
 
@@ -28,11 +28,6 @@ class Arena:
         self.tasks.append(self.group.create_task(election.run()))
         return election
 
-    async def until(self, question) -> None:
-        async with asyncio.timeout(LIMIT_SECONDS):
-            while not question():  # noqa: ASYNC110 -- several elections, each with a voice of its own
-                await asyncio.sleep(0.01)
-
     async def rounds(self) -> None:
         """Run a few ticks of every candidate."""
         await asyncio.sleep(4 * TERMS.retry)
@@ -49,9 +44,9 @@ async def arena(control_plane, namespace) -> AsyncIterator[Arena]:
 
 async def test_leader_whose_lease_was_taken_stops(arena):
     first = arena.enter("1")
-    await arena.until(lambda: first.leads)
+    await poll(lambda: first.leads, "the leader")
     robber = arena.enter("2")
-    await arena.until(lambda: robber.leads and not first.leads)
+    await poll(lambda: robber.leads and not first.leads, "another leader")
     assert not robber.may_write, "the former process of this name may still be writing"
     await arena.rounds()
     assert (robber.leads, first.leads) == (True, False)
@@ -59,7 +54,7 @@ async def test_leader_whose_lease_was_taken_stops(arena):
 
 async def test_deleted_lease_is_recreated(arena):
     first = arena.enter("1")
-    await arena.until(lambda: first.leads)
+    await poll(lambda: first.leads, "the leader")
     await arena.api.delete(LEASES.item_path(arena.namespace, "volcano-global-controller"))
     await arena.rounds()
     assert first.leads
@@ -72,10 +67,10 @@ async def test_lapse_is_notified_before_late_renewal(arena):
     told = []
     first = arena.enter("1")
     first.on_change.append(lambda: told.append((first.leads, first.may_write)))
-    await arena.until(lambda: first.may_write)
+    await poll(lambda: first.may_write, "the leader")
     await arena.rounds()
     assert told == [(True, True)]
     arena.now += TERMS.renew + 1
     assert not first.may_write
-    await arena.until(lambda: first.may_write)
+    await poll(lambda: first.may_write, "the leader again")
     assert told == [(True, True), (False, False), (True, True)]

@@ -32,6 +32,10 @@ class BindingState:
     running: tuple[str, ...] = ()
     """The clusters in which its status says that it runs."""
 
+    def __str__(self) -> str:
+        state = "over" if self.is_finished else "admitted" if self.admitted else "paused" if self.suspended else "loose"
+        return f"{state} on {','.join(self.clusters)}" if self.clusters else state
+
     @property
     def admitted(self) -> bool:
         """Return whether it was resumed with an admission record."""

@@ -5,27 +5,26 @@ they are endless.
 """
 
 import asyncio
-import json
+from collections.abc import Sequence
 from typing import Any
 
-from controller.api.keys import CLUSTERS, JOBS, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
+from controller.api.keys import CLUSTERS, JOBS, RESOURCE_BINDINGS, Resource, binding_name
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, NotFound
 from tests.benchmarks import seed
 from tests.clusters import with_models
 from tests.rig.binding_state import BindingState, parse_binding
 from tests.rig.history import History
+from tests.rig.objects import ObservedObjects, cluster, volcano_job
 
 ENDLESS = "rig/endless"
 
 
-class FakeKarmada:
+class FakeKarmada(ObservedObjects):
     """Acts on the control plane in one namespace, in addition to the controller."""
 
-    def __init__(self, api: Api, history: History, namespace: str) -> None:
-        self.api = api
-        self.history = history
-        self.namespace = namespace
+    def __init__(self, api: Api, namespace: str, history: History) -> None:
+        super().__init__(api, namespace, history)
         self.classes: dict[str, int] = {}
         """Values of the created PriorityClasses."""
         self._played: dict[str, str] = {}
@@ -34,16 +33,18 @@ class FakeKarmada:
 
     async def cluster(self, name: str, **capacity: str) -> None:
         """Create a ready cluster."""
-        spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-        await self.create(
-            CLUSTERS.path, {**_head(CLUSTERS.api_version, "Cluster", name, labels={"rig/site": name}), "spec": spec}
-        )
+        await self.create(CLUSTERS.path, cluster(name))
         await self.set_summary(name, **capacity)
 
-    async def set_summary(self, name: str, *, ready: str = "True", **capacity: str) -> None:
-        """Set the summary and readiness of a cluster."""
+    async def set_summary(
+        self, name: str, *, ready: str = "True", kinds: Sequence[Resource] = (JOBS,), **capacity: str
+    ) -> None:
+        """Set the summary, the readiness and the served kinds of a cluster."""
         status: dict[str, Any] = {
-            "apiEnablements": [{"groupVersion": JOBS.api_version, "resources": [{"kind": "Job", "name": "jobs"}]}],
+            "apiEnablements": [
+                {"groupVersion": kind.api_version, "resources": [{"kind": kind.kind, "name": kind.plural}]}
+                for kind in kinds
+            ],
             "conditions": [{"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"}],
         }
         if capacity:
@@ -51,16 +52,10 @@ class FakeKarmada:
             status = with_models({"status": status})["status"]
         await self.merge(f"{CLUSTERS.path}/{name}/status", {"status": status})
 
-    async def queue(self, name: str, **spec: Any) -> None:
-        """Create a queue."""
-        await self.create(QUEUES.path, {**_head(QUEUES.api_version, "Queue", name), "spec": {"weight": 1, **spec}})
-
     async def priority_class(self, name: str, value: int) -> None:
         """Create a PriorityClass."""
         self.classes[name] = value
-        await self.create(
-            PRIORITY_CLASSES.path, {**_head(PRIORITY_CLASSES.api_version, "PriorityClass", name), "value": value}
-        )
+        await super().priority_class(name, value)
 
     async def job(self, name: str, queue: str, **more: Any) -> None:
         """Create a job and its binding."""
@@ -68,35 +63,35 @@ class FakeKarmada:
 
     async def submit(self, manifest: dict[str, Any]) -> None:
         """Create any job and its binding."""
-        made = await self.create(self.folder("jobs"), manifest)
+        made = await self.create(self.folder(JOBS), manifest)
         await self.bind(made["metadata"]["name"], made["metadata"]["uid"])
-
-    def folder(self, plural: str) -> str:
-        """Return the collection path of the namespace's jobs or bindings."""
-        kind = {"jobs": JOBS, "resourcebindings": RESOURCE_BINDINGS}[plural]
-        return kind.item_path(self.namespace, "").rstrip("/")
 
     async def template(self, name: str, queue: str, **more: Any) -> str:
         """Create a job without a binding; return its uid."""
-        made = await self.create(self.folder("jobs"), job(name, queue, **more))
+        made = await self.create(self.folder(JOBS), job(name, queue, **more))
         return str(made["metadata"]["uid"])
 
-    async def bind(self, name: str, uid: str, **spec: Any) -> str:
-        """Create the suspended binding of a job; return its uid."""
+    async def bind(self, name: str, uid: str, *, of: Resource = JOBS, **spec: Any) -> str:
+        """Create the suspended binding of a job, or of an object of another kind; return its uid."""
         bound = seed.binding(self.namespace, name, uid)
+        bound["metadata"]["name"] = binding_name(name, of.kind)
         bound["spec"]["placement"]["clusterAffinity"] = {}
+        bound["spec"]["resource"] |= {"apiVersion": of.api_version, "kind": of.kind}
         bound["spec"] |= spec
-        made = await self.create(self.folder("resourcebindings"), bound)
+        made = await self.create(self.folder(RESOURCE_BINDINGS), bound)
         return str(made["metadata"]["uid"])
 
     # -- changes ----------------------------------------------------------
 
     async def phase(self, name: str, phase: str) -> None:
         """Report the phase of a job from its members."""
-        binding = self.history.now["resourcebindings"][self.namespace, f"{name}-job"]
+        await self.report(name, state={"phase": phase})
+
+    async def report(self, name: str, **status: Any) -> None:
+        """Report the status of a job from its members."""
+        binding = self.stored_bindings()[f"{name}-job"]
         told = [
-            {"clusterName": cluster, "applied": True, "status": {"state": {"phase": phase}}}
-            for cluster in parse_binding(binding).clusters
+            {"clusterName": cluster, "applied": True, "status": status} for cluster in parse_binding(binding).clusters
         ]
         await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": told}})
 
@@ -105,25 +100,9 @@ class FakeKarmada:
         for name in names:
             await self.merge(f"{self.path(name)}/status", {"status": {"aggregatedStatus": []}})
 
-    async def delete(self, path: str) -> None:
-        """Delete an object if it exists."""
-        try:
-            await self.api.delete(path)
-        except NotFound:
-            return
-
     def path(self, name: str) -> str:
         """Return the path of a job's binding."""
         return RESOURCE_BINDINGS.item_path(self.namespace, f"{name}-job")
-
-    async def create(self, path: str, manifest: dict[str, Any]) -> dict[str, Any]:
-        """Create and return an object."""
-        made: dict[str, Any] = json.loads(await self.api.create(path, json.dumps(manifest).encode()))
-        return made
-
-    async def merge(self, path: str, patch: dict[str, Any]) -> None:
-        """Patch an object."""
-        await self.api.patch(path, json.dumps(patch).encode(), kind="merge")
 
     # -- background -------------------------------------------------------
 
@@ -137,9 +116,7 @@ class FakeKarmada:
                 await asyncio.sleep(0.1)
 
     def _admitted(self) -> list[BindingState]:
-        found = self.history.now.get("resourcebindings", {})
-        sights = [parse_binding(binding) for (namespace, _), binding in found.items() if namespace == self.namespace]
-        return [sight for sight in sights if sight.admitted and sight.clusters and not sight.is_finished]
+        return [seen for seen in self.bindings().values() if seen.admitted and seen.clusters and not seen.is_finished]
 
     async def _advance(self, binding: BindingState) -> bool:
         """Report the next phase of a job; return whether that succeeded."""
@@ -159,22 +136,6 @@ class FakeKarmada:
         return True
 
 
-def job(name: str, queue: str, **more: Any) -> dict[str, Any]:
-    """Return a job with one task of *replicas* pods with *cpu* each; *endless* jobs never finish."""
-    requests = {"cpu": str(more.get("cpu", 1)), "memory": "1Gi"}
-    container = {"name": "main", "image": "busybox", "resources": {"requests": requests}}
-    replicas = more.get("replicas", 1)
-    template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
-    spec: dict[str, Any] = {
-        "minAvailable": more.get("minimum", replicas),
-        "tasks": [{"name": "main", "replicas": replicas, "template": template}],
-        **({"queue": queue} if queue else {}),
-    }
-    if "priority" in more:
-        spec["priorityClassName"] = more["priority"]
-    annotations = {ENDLESS: "yes"} if more.get("endless") else {}
-    return {**_head(JOBS.api_version, "Job", name, annotations=annotations), "spec": spec}
-
-
-def _head(version: str, kind: str, name: str, **metadata: Any) -> dict[str, Any]:
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, **metadata}}
+def job(name: str, queue: str, *, endless: bool = False, **more: Any) -> dict[str, Any]:
+    """Return a job; *endless* jobs never finish."""
+    return volcano_job(name, queue, annotations={ENDLESS: "yes"} if endless else None, **more)

@@ -1,8 +1,8 @@
 """Runs fault scenarios with controllers behind proxies, and checks the invariants at the end."""
 
 import asyncio
-import contextlib
 import itertools
+import json
 import re
 import urllib.request
 import uuid
@@ -14,26 +14,26 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from controller.api.keys import CLUSTERS, LEASES, PRIORITY_CLASSES, QUEUES
+from controller.api.keys import CLUSTERS, JOBS, LEASES, PRIORITY_CLASSES, QUEUES, RESOURCE_BINDINGS
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
 from controller.reporting.decision_log.replay import replay
 from localup import ports
 from localup.controlplane import ControlPlane
 from localup.credentials import issue
 from localup.processes import ManagedProcess, is_http_ready
 from tests.rig import audit
-from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.binding_state import BindingState
 from tests.rig.fake_karmada import FakeKarmada
 from tests.rig.history import History, followed, present, run_in_background
 from tests.rig.invariants import Evidence, violations
 from tests.rig.proxy import Proxy, open_proxy, proxied_kubeconfig
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, poll
 
 #: Maximum delay of events: without faults, and with faults in watches.
 PATIENCE, LONG_PATIENCE = 1.0, 10.0
 _EVER = datetime.min.replace(tzinfo=UTC)
 LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
+CONFIGURATION = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
 #: Short lease times in proportion: a lease outlives the last write of its holder.
 SHORT_INTERVALS = (
     *("--write-seconds", "1", "--grace-seconds", "0.5", "--connect-seconds", "1", "--read-seconds", "3"),
@@ -79,7 +79,8 @@ class ControllerInstance:
         return found
 
     async def page(self, path: str) -> str:
-        """Return its HTTP page at *path*."""
+        """Return its HTTP page at *path*; fail if the process has ended."""
+        self.part.check()
         return await asyncio.to_thread(_fetch, f"http://127.0.0.1:{self.port}{path}")
 
     async def metric(self, name: str) -> float:
@@ -87,14 +88,13 @@ class ControllerInstance:
         found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
         return sum(map(float, found))
 
-    async def wait_for_log(self, text: str, *, seconds: float = LIMIT_SECONDS) -> None:
-        """Wait until it has logged *text* since its last start."""
-        try:
-            async with asyncio.timeout(seconds):
-                while text not in self.part.output:  # noqa: ASYNC110 -- a file gives no event
-                    await asyncio.sleep(0.02)
-        except TimeoutError as error:
-            raise AssertionError(f"it did not say {text!r}; it said:\n{self.part.output[-3000:]}") from error
+    def log(self) -> str:
+        """Return the end of what it has logged since its last start."""
+        return self.part.output[-4000:]
+
+    async def wait_for_log(self, text: str, *, times: int = 1, seconds: float = LIMIT_SECONDS) -> None:
+        """Wait until it has logged *text* so many times since its last start."""
+        await poll(lambda: self.part.output.count(text) >= times, f"log of {text!r}", seconds=seconds, log=self.log)
 
 
 @dataclass
@@ -102,9 +102,9 @@ class Harness:
     """A control plane with its history, the fake Karmada and the controllers."""
 
     plane: ControlPlane
-    history: History
     karmada: FakeKarmada
-    folder: Path
+    configuration: Path
+    """The configuration file of the controllers, if they have one."""
     stack: AsyncExitStack
     """Resources that are closed with the harness."""
     controllers: list[ControllerInstance] = field(default_factory=list)
@@ -113,6 +113,11 @@ class Harness:
     came_back_at: datetime = _EVER
     logged: int = 0
     """Size of the audit log at the start."""
+
+    @property
+    def history(self) -> History:
+        """The history of the store."""
+        return self.karmada.history
 
     @property
     def controller(self) -> ControllerInstance:
@@ -124,11 +129,21 @@ class Harness:
         """The proxy of the first controller."""
         return self.controllers[0].proxy
 
-    async def start(self, *, cpu: str = "4", **queue: Any) -> None:
-        """Create queue ``q`` and cluster ``m1``, and start the first controller."""
+    async def prepare(self, *jobs: str, cpu: str = "4", **queue: Any) -> None:
+        """Create queue ``q``, cluster ``m1`` and these jobs of one CPU."""
         await self.karmada.queue("q", **queue)
         await self.karmada.cluster("m1", cpu=cpu)
+        for name in jobs:
+            await self.karmada.job(name, "q")
+
+    async def start(self, *jobs: str, **options: Any) -> None:
+        """Create the objects of ``prepare`` and start the first controller."""
+        await self.prepare(*jobs, **options)
         await self.controller.start()
+
+    def configure(self, **keys: Any) -> None:
+        """Write the configuration."""
+        self.configuration.write_text(json.dumps({**CONFIGURATION, **keys}))
 
     def record(self, name: str) -> dict[str, Any]:
         """Return the admission record of a job, empty without one."""
@@ -136,21 +151,17 @@ class Harness:
 
     def bindings(self) -> Mapping[str, BindingState]:
         """Return the current bindings by job."""
-        found = [
-            parse_binding(resourcebinding) for resourcebinding in self.history.now.get("resourcebindings", {}).values()
-        ]
-        return {item.job[1]: item for item in found if item.job[0] == self.karmada.namespace}
+        return self.karmada.bindings()
 
     async def until(
         self, question: Callable[[Mapping[str, BindingState]], bool], what: str, *, seconds: float = LIMIT_SECONDS
     ) -> None:
-        """Wait until the condition holds (I4); the error shows all bindings."""
+        """Wait until the condition holds (I4); the error shows all bindings, violations and logs."""
         try:
-            await self.history.until(lambda _: question(self.bindings()), what, seconds=seconds)
+            await self.karmada.until(question, what, seconds=seconds)
         except AssertionError as error:
-            stood = {name: _word(each) for name, each in sorted(self.bindings().items())}
-            logs = "\n".join(controller.part.output[-4000:] for controller in self.controllers)
-            raise AssertionError(f"{error}; now {stood}; found so far {self.violations()}\n{logs}") from error
+            logs = "\n".join(controller.log() for controller in self.controllers)
+            raise AssertionError(f"{error}; found so far {self.violations()}\n{logs}") from error
 
     async def done(self, *names: str, seconds: float = LIMIT_SECONDS) -> None:
         """Wait until these jobs have finished."""
@@ -209,19 +220,16 @@ class Harness:
         if found:
             raise AssertionError("\n".join(found))
 
-    async def expect_pending_reasons(self, *, seconds: float = LIMIT_SECONDS) -> None:
+    async def expect_pending_reasons(self) -> None:
         """Wait until the leader reports a reason for every pending job (I8)."""
         await self.history.reached(await present(self.plane.etcd.url))
-        told, wanted = -1.0, 0
-        try:
-            async with asyncio.timeout(seconds):
-                while told != wanted:
-                    gated = [binding for binding in self.bindings().values() if binding.gated]
-                    wanted = sum(binding.suspended and not binding.is_finished for binding in gated)
-                    told = await self.controller.metric("volcano_global_pending_workloads_by_reason")
-                    await asyncio.sleep(0.02)
-        except TimeoutError as error:
-            raise AssertionError(f"I8 {wanted} wait, and {told} have a reason") from error
+
+        async def counts() -> tuple[int, float]:
+            gated = [binding for binding in self.bindings().values() if binding.gated]
+            pending = sum(binding.suspended and not binding.is_finished for binding in gated)
+            return pending, await self.controller.metric("volcano_global_pending_workloads_by_reason")
+
+        await poll(counts, "I8 pending jobs and those with a reason", until=lambda seen: seen[0] == seen[1])
 
     async def expect_no_writes(self, *, seconds: float = 1.5, statuses: bool = False) -> None:
         """Verify that idle controllers write nothing for some time (I7).
@@ -237,16 +245,15 @@ class Harness:
     async def restart_history(self) -> None:
         """Restart the history after a restore of the store; the earlier one must be checked already."""
         self.came_back_at = datetime.now(UTC)
-        self.history = self.karmada.history = await self.stack.enter_async_context(
-            followed(self.plane.etcd.url, self.plane.prefix)
-        )
+        followed_again = followed(self.plane.etcd.url, self.plane.prefix)
+        self.karmada.history = await self.stack.enter_async_context(followed_again)
 
     async def clear(self) -> None:
         """Delete all created objects."""
         api = self.karmada.api
         for path in (
-            self.karmada.folder("resourcebindings"),
-            self.karmada.folder("jobs"),
+            self.karmada.folder(RESOURCE_BINDINGS),
+            self.karmada.folder(JOBS),
             QUEUES.path,
             CLUSTERS.path,
         ):
@@ -300,18 +307,26 @@ async def controller_instance(
 
 @asynccontextmanager
 async def open_harness(
-    plane: ControlPlane, folder: Path, *flags: str | Path, controllers: int = 1, plays: bool = True
+    plane: ControlPlane,
+    folder: Path,
+    *flags: str | Path,
+    configuration: Mapping[str, Any] | None = None,
+    controllers: int = 1,
+    plays: bool = True,
 ) -> AsyncIterator[Harness]:
-    """Yield a harness and check the invariants at its end."""
+    """Yield a harness and check the invariants at its end; the controllers have a file with this *configuration*."""
     namespace = f"rig-{uuid.uuid4().hex[:8]}"
     async with AsyncExitStack() as stack:
         api = await stack.enter_async_context(Api.connect(plane.kubeconfig("admin")))
         since = await present(plane.etcd.url)
         history = await stack.enter_async_context(followed(plane.etcd.url, plane.prefix, since=since))
         await api.create("/api/v1/namespaces", b'{"metadata": {"name": "%s"}}' % namespace.encode())
-        await _delete(api, LEASE)
-        cast, logged = FakeKarmada(api, history, namespace), audit.size(plane.audit_log)
-        harness = Harness(plane, history, cast, folder, stack, logged=logged)
+        karmada = FakeKarmada(api, namespace, history)
+        await karmada.delete(LEASE)
+        harness = Harness(plane, karmada, folder / "configuration.json", stack, logged=audit.size(plane.audit_log))
+        if configuration is not None:
+            harness.configure(**configuration)
+            flags = (*flags, "--admission-configuration", harness.configuration, "--poll-seconds", "0.05")
         for number in range(controllers):
             made = controller_instance(plane, folder, *flags, name=f"controller-{number}")
             harness.controllers.append(await stack.enter_async_context(made))
@@ -327,16 +342,6 @@ async def open_harness(
             raise AssertionError("\n".join(found))
 
 
-async def _delete(api: Api, path: str) -> None:
-    with contextlib.suppress(NotFound):
-        await api.delete(path)
-
-
 def _fetch(url: str) -> str:
     with urllib.request.urlopen(url, timeout=5) as answer:
         return answer.read().decode()
-
-
-def _word(seen: BindingState) -> str:
-    stands = "over" if seen.is_finished else "admitted" if seen.admitted else "paused" if seen.suspended else "loose"
-    return f"{stands} on {','.join(seen.clusters)}" if seen.clusters else stands
