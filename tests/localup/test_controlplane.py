@@ -1,5 +1,3 @@
-import http.client
-import ssl
 import subprocess
 import sys
 import uuid
@@ -9,7 +7,7 @@ import pytest
 from localup.api import ApiError
 from localup.apply import wait_until
 from localup.processes import Server
-from tests.localup.demo.demo_process import commands_in
+from tests.localup.running import commands_in, listens
 from tests.waiting import LIMIT_SECONDS
 
 CONFIG_MAPS = "/api/v1/namespaces/{}/configmaps"
@@ -26,19 +24,6 @@ def exists(api, path):
         if error.status == 404:
             return False
         raise
-    return True
-
-
-def listens(port):
-    connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=1)
-    try:
-        connection.connect()
-    except ConnectionRefusedError:
-        return False
-    except ssl.SSLError:
-        return True
-    finally:
-        connection.close()
     return True
 
 

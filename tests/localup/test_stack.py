@@ -1,11 +1,11 @@
-import os
-import socket
+from pathlib import Path
 
 import pytest
 
 from localup.apply import create_namespace
 from localup.processes import ProcessError, ProcessOptions, run_to_completion
 from localup.stack import Stack
+from tests.localup.running import listens
 
 HOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
@@ -22,27 +22,13 @@ def empty(fresh_control_plane):
     return fresh_control_plane()
 
 
-def is_running(pid):
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def listens(port):
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 def test_nothing_is_left_when_it_has_stopped(empty):
     with Stack(empty, controller=False) as stack:
         pids = [part.pid for part in stack.parts if part.pid]
         port = int(stack.webhook_url.rpartition(":")[2])
         assert listens(port)
     assert not listens(port)
-    assert not any(is_running(pid) for pid in pids)
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids)
     assert empty.admin.get(HOOKS)["items"] == []
 
 

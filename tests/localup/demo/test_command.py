@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from localup.apply import wait_until
-from tests.localup.demo.demo_process import commands_in, demo_starter, read_until
+from tests.localup.demo.demo_process import demo_starter, read_until
+from tests.localup.running import commands_in
 from tests.waiting import LIMIT_SECONDS
 
 
