@@ -1,8 +1,9 @@
 """Fixtures: the webhook in the test's event loop, on real ports with a real certificate."""
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from controller.kube.serving_certificate import Certificate
 from localup.api import Api
 from localup.apply import create_namespace, wait_until
 from localup.controlplane import ControlPlane
+from tests.waiting import LIMIT_SECONDS
 from tests.webhook.installation import ensure, is_suspended, register
 from tests.webhook.process import WebhookProcess
 from webhook.app import App, Configuration, admission_handlers
@@ -108,6 +110,26 @@ def ensure_certificates(folder: Path, *, now: datetime | None = None, lifetimes:
 
 def trust_context(folder: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cafile=folder / "serving" / "ca.crt")
+
+
+async def exchange(port: int, trust: ssl.SSLContext, *pieces: bytes) -> bytes:
+    """Send *pieces* unchanged as far as they are accepted, and return the answer until the connection is closed."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=trust)
+    try:
+        with suppress(OSError):  # the server may close before it has read everything
+            for piece in pieces:
+                writer.write(piece)
+                await writer.drain()
+        return await until_closed(reader)
+    finally:
+        writer.close()
+
+
+async def until_closed(reader: asyncio.StreamReader) -> bytes:
+    """Return what is received until the connection is closed, or nothing if it is reset."""
+    with suppress(OSError):
+        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
+    return b""
 
 
 @pytest.fixture

@@ -5,6 +5,9 @@ import copy
 import json
 from typing import Any
 
+from webhook.queue_cache import QueueCache, decode_cached
+from webhook.review import AdmissionResponse, Request, read, review_response, write
+
 UID = "705ab4f5-6393-11e8-b7cc-42010a800002"
 
 
@@ -49,6 +52,17 @@ def review(new: Any, **request: Any) -> dict[str, Any]:
 def wire(value: Any) -> bytes:
     """Return *value* encoded like the API server: without blanks, with a final line feed."""
     return json.dumps(value, separators=(",", ":")).encode() + b"\n"
+
+
+def stored_after(response: AdmissionResponse, new: dict[str, Any]) -> dict[str, Any]:
+    """Return *new* as it is stored after *response*, which allows it."""
+    answer = json.loads(write(review_response(response, UID)))["response"]
+    assert (answer["uid"], answer["allowed"]) == (UID, True)
+    return apply(answer, new)
+
+
+GOOD = wire(review(job_binding()))
+HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 
 
 def apply(answer: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
@@ -101,8 +115,17 @@ def volcano_queue(name: str = "q", *, annotations: dict[str, str] | None = None,
     } | ({"status": {"state": state}} if state else {})
 
 
+def data_source_claim(**spec: Any) -> dict[str, Any]:
+    """Return a DataSourceClaim of a Volcano Job."""
+    workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"}
+    data = {"system": "amoro", "dataSourceType": "table", "dataSourceName": "a.b.c", "workload": workload}
+    metadata = {"name": "c", "namespace": "ml"}
+    kind = {"apiVersion": "datadependency.volcano.sh/v1alpha1", "kind": "DataSourceClaim"}
+    return kind | {"metadata": metadata, "spec": data | spec}
+
+
 def review_of(new: Any, *, old: Any = None, operation: str = "CREATE", **request: Any) -> dict[str, Any]:
-    """Return the AdmissionReview of writing a Volcano Job or Queue."""
+    """Return the AdmissionReview of writing an object of any kind."""
     target = new or old
     group, _, version = target["apiVersion"].partition("/")
     group_version = {"group": group, "version": version}
@@ -115,3 +138,17 @@ def review_of(new: Any, *, old: Any = None, operation: str = "CREATE", **request
         "oldObject": old,
     }
     return review(new, **(fields | request))
+
+
+def decoded(new: Any, *, old: Any = None, operation: str = "", **request: Any) -> Request:
+    """Return the decoded review of creating *new*, or of replacing *old*."""
+    operation = operation or ("UPDATE" if old else "CREATE")
+    return read(wire(review_of(new, old=old, operation=operation, **request)))
+
+
+def cached_queues(*queues: str | dict[str, Any]) -> QueueCache:
+    """Return the cache of *queues*; a name stands for an open queue without a parent."""
+    cache = QueueCache()
+    objects = [volcano_queue(each) if isinstance(each, str) else each for each in queues]
+    cache.replace([decode_cached(wire(each)) for each in objects])
+    return cache

@@ -6,37 +6,17 @@ import io
 
 import pytest
 
-from tests.waiting import LIMIT_SECONDS
-from tests.webhook.conftest import serve
-from tests.webhook.reviews import UID, job_binding, review, review_of, volcano_queue, wire
+from tests.webhook.conftest import exchange, serve, until_closed
+from tests.webhook.reviews import GOOD, HEAD, UID, job_binding, review, review_of, volcano_queue, wire
 from webhook.queue_cache import decode_cached
 from webhook.review import Outcome
 
-GOOD = wire(review(job_binding()))
-HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 LIMIT = 4 << 20
 
 
 async def chunked(size: int):
     """Yield a body whose length the headers do not tell."""
     yield b"[" * size
-
-
-async def until_closed(reader: asyncio.StreamReader) -> bytes:
-    try:
-        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
-    except (ConnectionError, OSError):
-        return b""
-
-
-async def raw(running, text: bytes) -> bytes:
-    """Send *text* unchanged and return the answer until the connection is closed."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust)
-    writer.write(text)
-    try:
-        return await until_closed(reader)
-    finally:
-        writer.close()
 
 
 async def test_answer_is_an_admission_review(running):
@@ -77,13 +57,13 @@ async def test_other_methods_than_post_are_refused(running, method):
 
 
 async def test_content_length_of_64_mib_is_refused_unread(running):
-    answer = await raw(running, HEAD + b"Content-Length: 67108864\r\n\r\n")
+    answer = await exchange(running.port, running.trust, HEAD + b"Content-Length: 67108864\r\n\r\n")
     assert answer.startswith(b"HTTP/1.1 413 ")
     assert b"larger than 4194304 bytes" in answer
 
 
 async def test_incomplete_body_times_out(running):
-    answer = await raw(running, HEAD + b"Content-Length: 1000\r\n\r\n{")
+    answer = await exchange(running.port, running.trust, HEAD + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"not complete within 0.2 s" in answer
 
@@ -93,7 +73,7 @@ async def test_incomplete_body_times_out(running):
 )
 async def test_connection_without_request_is_closed(running, beginning):
     started = asyncio.get_running_loop().time()
-    assert await raw(running, beginning) == b""
+    assert await exchange(running.port, running.trust, beginning) == b""
     assert asyncio.get_running_loop().time() - started < 3
 
 
@@ -125,7 +105,7 @@ async def test_idle_connection_outlives_the_header_timeout(running):
     ],
 )
 async def test_invalid_http_is_answered_400(running, text):
-    answer = await raw(running, text)
+    answer = await exchange(running.port, running.trust, text)
     assert not answer or answer.startswith((b"HTTP/1.1 4", b"HTTP/1.0 4"))
     async with running.post(GOOD) as good:
         assert good.status == 200

@@ -1,6 +1,5 @@
 """Tests client authentication (TA1): callers without the right certificate reach no handler."""
 
-import asyncio
 import ssl
 from datetime import timedelta
 from pathlib import Path
@@ -13,13 +12,11 @@ from localup import ports
 from localup.api import ApiError
 from localup.apply import wait_until
 from tests.authority import Authority
-from tests.waiting import LIMIT_SECONDS
-from tests.webhook.conftest import ensure_certificates, serve, trust_context
+from tests.webhook.conftest import ensure_certificates, exchange, serve, trust_context
 from tests.webhook.installation import BINDINGS, ensure, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
-from tests.webhook.reviews import job_binding, review, wire
+from tests.webhook.reviews import GOOD, HEAD, job_binding
 
-GOOD = wire(review(job_binding()))
 API_SERVER = "kube-apiserver"
 
 
@@ -40,14 +37,9 @@ async def call(running, pair=None) -> bytes:
     context = trust_context(running.folder)
     if pair:
         context.load_cert_chain(*pair)
-    reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=context)
-    try:
-        head = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
-        writer.write(head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD)
-        await writer.drain()
-        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
-    finally:
-        writer.close()
+    return await exchange(
+        running.port, context, HEAD, b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(GOOD), GOOD
+    )
 
 
 async def is_refused(running, pair) -> bool:

@@ -2,19 +2,13 @@
 
 import pytest
 
-from tests.webhook.reviews import review, wire
-from webhook import review as wire_review
+from tests.webhook.reviews import data_source_claim, decoded
 from webhook.review import Outcome
 from webhook.validation.data_source_claim import validate_claim
 
 
-def validate(*, namespace="ml", exempt=(), **spec):
-    workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": "train"}
-    valid = {"system": "amoro", "dataSourceType": "table", "dataSourceName": "a.b.c", "workload": workload}
-    resource = {"group": "datadependency.volcano.sh", "version": "v1alpha1", "resource": "datasourceclaims"}
-    body = {"metadata": {"name": "c", "namespace": namespace}, "spec": valid | spec}
-    request = wire_review.read(wire(review(body, resource=resource, namespace=namespace, name="c")))
-    return validate_claim(request, frozenset(exempt))
+def validate(**spec):
+    return validate_claim(decoded(data_source_claim(**spec)), frozenset())
 
 
 def test_claim_for_its_own_namespace_is_allowed():
@@ -45,7 +39,3 @@ def test_claim_for_another_namespace_is_refused():
 def test_invalid_claim_is_refused(spec, message):
     answer = validate(**spec)
     assert (answer.outcome, message in answer.message) == (Outcome.DENIED, True)
-
-
-def test_claim_of_an_exempt_namespace_is_not_reviewed():
-    assert validate(system="", exempt=("ml",)).outcome is Outcome.EXEMPT

@@ -1,35 +1,18 @@
-import json
-
 import pytest
 
 from controller.api.configuration import Tenant
-from controller.api.meta import ObjectMeta
 from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.files import EXAMPLES, read_object
-from tests.webhook.reviews import apply, review_of, wire
-from webhook import review as wire_review
-from webhook.queue_cache import QueueCache, ReviewedQueue, ReviewedQueueStatus, to_cached
-from webhook.review import Outcome, review_response
+from tests.webhook.reviews import cached_queues, decoded, stored_after
+from webhook.review import Outcome
 from webhook.validation.hyperjob import mutate_hyperjob, validate_hyperjob
 from webhook.validation.job import JobPolicy
 
-POLICY = JobPolicy(default_queue="common")
+POLICY, QUEUES = JobPolicy(default_queue="common"), cached_queues("ml", "common")
 
 
-def queue_cache(*names):
-    cache = QueueCache()
-    cache.replace([to_cached(ReviewedQueue(ObjectMeta(name), status=ReviewedQueueStatus("Open"))) for name in names])
-    return cache
-
-
-def make_request(new, operation="CREATE", **request):
-    return wire_review.read(
-        wire(review_of(new, operation=operation, old=new if operation == "UPDATE" else None, **request))
-    )
-
-
-def validate(new, *, policy=POLICY, queues=None, **request):
-    return validate_hyperjob(make_request(new, **request), policy, queues or queue_cache("ml", "common"))
+def validate(new, *, policy=POLICY, queues=QUEUES, **request):
+    return validate_hyperjob(decoded(new, **request), policy, queues)
 
 
 def documented():
@@ -37,8 +20,7 @@ def documented():
 
 
 def mutated(new):
-    response = mutate_hyperjob(make_request(new), POLICY)
-    return apply(json.loads(wire_review.write(review_response(response, "u")))["response"], new)
+    return stored_after(mutate_hyperjob(decoded(new), POLICY), new)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +37,7 @@ def test_template_without_queue_gets_the_default_queue(named, stored):
 
 
 def test_documented_manifest_is_allowed():
-    assert validate(documented(), queues=queue_cache("global-ai")).outcome is Outcome.ALLOWED
+    assert validate(documented(), queues=cached_queues("global-ai")).outcome is Outcome.ALLOWED
     assert mutated(documented()) == documented()
 
 
@@ -83,20 +65,11 @@ def test_invalid_template_or_field_is_named(new, expected):
 
 
 def test_missing_queue_is_a_warning_or_a_denial():
-    response = validate(document(), queues=queue_cache("other"))
+    response = validate(document(), queues=cached_queues("other"))
     assert response.outcome is Outcome.WARNED
     assert response.warnings[0].endswith("until then the HyperJob waits")
-    strict = validate(document(), queues=queue_cache("other"), policy=JobPolicy(denies_unusable_queues=True))
+    strict = validate(document(), queues=cached_queues("other"), policy=JobPolicy(denies_unusable_queues=True))
     assert (strict.outcome, strict.depends_on_queues) == (Outcome.DENIED, True)
-
-
-def test_exempt_namespace_is_not_validated():
-    policy = JobPolicy(exempt_namespaces=frozenset({"ml"}))
-    assert validate(document(replicatedJobs=[]), policy=policy).outcome is Outcome.EXEMPT
-
-
-def test_reviews_of_other_resources_are_refused():
-    assert validate(document(), resource={"group": "apps", "version": "v1", "resource": "deployments"}).code == 400
 
 
 def test_tenant_priority_classes_apply_to_template_pods():

@@ -22,10 +22,9 @@ from controller.kube.errors import ApiError
 from localup.apply import wait_until
 from tests.webhook.installation import BINDINGS, fresh, is_suspended, register
 from tests.webhook.process import WebhookProcess
-from tests.webhook.reviews import job_binding, review, wire
+from tests.webhook.reviews import GOOD, job_binding
 
 CONFIGURATION = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global"
-GOOD = wire(review(job_binding()))
 PER_SECOND = 25
 
 

@@ -9,11 +9,10 @@ import structlog
 
 from tests.webhook.conftest import MUTATE, trust_context
 from tests.webhook.process import WebhookProcess
-from tests.webhook.reviews import job_binding, review, wire
+from tests.webhook.reviews import GOOD
 from webhook.__main__ import main
 from webhook.settings import WebhookSettings, parse_flags
 
-GOOD = wire(review(job_binding()))
 JSON = {"Content-Type": "application/json"}
 
 

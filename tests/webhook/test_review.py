@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.webhook.reviews import UID, job_binding, review, wire
+from tests.webhook.reviews import GOOD, UID, job_binding, review, wire
 from webhook import review as wires
 
-GOOD = wire(review(job_binding()))
 DEEP = 100_000
 
 

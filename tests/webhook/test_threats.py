@@ -17,19 +17,17 @@ import pytest
 
 from localup.api import ApiError
 from localup.apply import apply, wait_until
-from tests.webhook.conftest import CONFIGURATION, ensure_certificates, trust_context
+from tests.webhook.conftest import CONFIGURATION, ensure_certificates, exchange, trust_context
 from tests.webhook.fuzz import answer_to
 from tests.webhook.installation import BINDINGS, JOBS, QUEUES, fresh, is_suspended, register, registration
 from tests.webhook.process import WebhookProcess
-from tests.webhook.reviews import binding, job_binding, review, volcano_job, volcano_queue, wire
+from tests.webhook.reviews import GOOD, HEAD, binding, job_binding, review, volcano_job, volcano_queue, wire
 from tests.webhook.test_review import BOMBS
 from tests.work import work_of
 from webhook import review as wires
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
-GOOD = wire(review(job_binding()))
-HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
 SLACK = 16 << 20
 
 
@@ -103,39 +101,14 @@ def add(path, value):
     return {"op": "add", "path": path, "value": value}
 
 
+def send(webhook, folder, *pieces) -> bytes:
+    """Send *pieces* and return the answer."""
+    return asyncio.run(exchange(webhook.port, trust_context(folder), *pieces))
+
+
 def call(webhook, folder, body, head=HEAD) -> bytes:
     """Send *body* with its length and return the answer."""
-    return send(webhook, folder, head + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body), body)
-
-
-@contextmanager
-def connected(webhook, folder) -> Iterator[ssl.SSLSocket]:
-    with (
-        socket.create_connection(("127.0.0.1", webhook.port), timeout=10) as plain,
-        trust_context(folder).wrap_socket(plain, server_hostname="localhost") as connection,
-    ):
-        yield connection
-
-
-def send(webhook, folder, *pieces) -> bytes:
-    """Send *pieces* as far as they are accepted, and return the answer."""
-    answer = b""
-    with connected(webhook, folder) as connection:
-        try:
-            for piece in pieces:
-                connection.sendall(piece)
-            while found := connection.recv(1 << 16):
-                answer += found
-        except OSError:
-            pass  # the body was not read completely
-    return answer
-
-
-def answered(webhook, folder, body) -> bytes:
-    """Return the answer to *body*."""
-    with connected(webhook, folder) as connection:
-        connection.sendall(HEAD + b"Content-Length: %d\r\n\r\n" % len(body) + body)
-        return connection.recv(1 << 16)
+    return send(webhook, folder, head, b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(body), body)
 
 
 def refusal(karmada) -> str:
@@ -214,7 +187,7 @@ def test_api_server_reviews_are_decoded_by_the_fast_path(plane, karmada, folder,
 def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, folder):
     def work(name):
         body = wire(review(job_binding(), name=name, namespace=name))
-        assert b" 200 OK" in answered(webhook, folder, body)
+        assert b" 200 OK" in call(webhook, folder, body)
         answer_to("/resourcebindings/mutate", body)
         return work_of(lambda: answer_to("/resourcebindings/mutate", body))
 
@@ -237,7 +210,7 @@ async def test_ta7_slow_connections_do_not_delay_other_callers(plane, karmada, w
             slow.sendall(HEAD[:40])  # an incomplete request
         for _ in range(20):
             assert await asyncio.to_thread(is_suspended, karmada)
-            assert b" 200 OK" in await asyncio.to_thread(answered, webhook, folder, GOOD)
+            assert b" 200 OK" in await asyncio.to_thread(call, webhook, folder, GOOD)
 
 
 @pytest.mark.usefixtures("webhook")

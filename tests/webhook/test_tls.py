@@ -12,9 +12,8 @@ from cryptography import x509
 from certs.authority import create_authority, issue
 from controller.kube.serving_certificate import Certificate
 from tests.webhook.conftest import ensure_certificates, trust_context
-from tests.webhook.reviews import job_binding, review, wire
+from tests.webhook.reviews import GOOD
 
-GOOD = wire(review(job_binding()))
 NOW = datetime.now(UTC)
 
 
