@@ -6,7 +6,7 @@ import sys
 
 import yaml
 
-from tests.certs import commands
+from tests import commands
 
 NAMESPACE = "volcano-global"
 SECRETS = f"/api/v1/namespaces/{NAMESPACE}/secrets"

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from certs.settings import CertificateSettings, parse_flags
-from tests.certs import commands
+from tests import commands
 
 
 @pytest.fixture

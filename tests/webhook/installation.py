@@ -11,7 +11,7 @@ import yaml
 
 from localup.api import ApiError
 from localup.apply import apply
-from tests.certs.commands import run
+from tests.commands import run
 from tests.webhook.reviews import job_binding
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/ml/resourcebindings"
