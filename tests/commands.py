@@ -1,33 +1,38 @@
-"""Runs `python -m certs` in the test process, which is faster than starting Python."""
+"""Runs the commands of `certs` and `install` in the test's process, which is faster than starting Python."""
 
 import contextlib
 import io
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import structlog
-
-from certs.__main__ import main
 
 
 @dataclass(frozen=True)
 class CommandResult:
-    """Exit code and output of a command."""
+    """Exit code and output of a command, which logs to stdout."""
 
     returncode: int
     stdout: str
     stderr: str
 
+    def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
+        lines = [json.loads(line) for line in self.stdout.splitlines()]
+        return [line for line in lines if line["event"] == event and fields.items() <= line.items()]
 
-def run(*arguments) -> CommandResult:
-    """Run `python -m certs` and return its exit code and output."""
-    stdout, stderr, code = io.StringIO(), io.StringIO(), None
+
+def run(main: Callable[[Sequence[str]], None], *arguments: object) -> CommandResult:
+    """Run *main* with *arguments*."""
+    stdout, stderr, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(stdout), contextlib.redirect_stderr(stderr):
         try:
             main([str(argument) for argument in arguments])
         except SystemExit as exit_:
-            code = exit_.code
+            if isinstance(exit_.code, str):  # a message, which the interpreter prints to stderr
+                stderr.write(f"{exit_.code}\n")
+            code = 1 if isinstance(exit_.code, str) else exit_.code or 0
         finally:
             structlog.reset_defaults()
-    if isinstance(code, str):  # a message, which the interpreter prints to stderr
-        return CommandResult(1, stdout.getvalue(), f"{stderr.getvalue()}{code}\n")
-    return CommandResult(code or 0, stdout.getvalue(), stderr.getvalue())
+    return CommandResult(code, stdout.getvalue(), stderr.getvalue())

@@ -6,6 +6,7 @@ import sys
 
 import yaml
 
+from certs.__main__ import main
 from tests import commands
 
 NAMESPACE = "volcano-global"
@@ -44,7 +45,7 @@ def flags(plane, *more):
 
 def run(plane, *more):
     """Run a command in the test process."""
-    return commands.run(*flags(plane, *more, "--settle-seconds", "0"))
+    return commands.run(main, *flags(plane, *more, "--settle-seconds", "0"))
 
 
 def process(plane, *more):

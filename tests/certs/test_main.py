@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from certs.__main__ import main
 from certs.settings import CertificateSettings, parse_flags
 from tests import commands
 
@@ -12,7 +13,7 @@ from tests import commands
 def run(monkeypatch):
     """Return a function that runs a command on a folder."""
     monkeypatch.setenv("COLUMNS", "200")
-    return lambda command, folder, *flags: commands.run(command, "--directory", folder, *flags)
+    return lambda command, folder, *flags: commands.run(main, command, "--directory", folder, *flags)
 
 
 def test_ensure_creates_what_is_missing_once(run, tmp_path):

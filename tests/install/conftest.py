@@ -1,48 +1,20 @@
 """Fixtures: a control plane, the objects of the chart, and the commands of the installer."""
 
 import contextlib
-import io
-import json
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
 from install.__main__ import main
 from localup.api import ApiError
 from localup.apply import create_namespace
 from localup.controlplane import ControlPlane
 from tests.chart.site import OURS
+from tests.commands import CommandResult, run
 
 FILES = Path(__file__).parents[2] / "charts" / "volcano-global" / "files"
 HOST = "host"
-
-
-@dataclass(frozen=True)
-class CommandResult:
-    """Exit code and log of a command."""
-
-    code: int | str
-    lines: list[dict[str, Any]]
-
-    def logged(self, event: str, **fields: Any) -> list[dict[str, Any]]:
-        return [line for line in self.lines if line["event"] == event and fields.items() <= line.items()]
-
-
-def run(*arguments: Any) -> CommandResult:
-    """Run `python -m install` in the test process and return its exit code and log."""
-    stdout, code = io.StringIO(), 0
-    with contextlib.redirect_stdout(stdout):
-        try:
-            main([str(argument) for argument in arguments])
-        except SystemExit as exit_:
-            code = exit_.code
-        finally:
-            structlog.reset_defaults()
-    return CommandResult(code, [json.loads(line) for line in stdout.getvalue().splitlines()])
 
 
 @pytest.fixture(scope="module")
@@ -71,4 +43,4 @@ def objects(tmp_path) -> Path:
 def command(plane, objects) -> Callable[..., CommandResult]:
     """Return a function that runs a command against the control plane, as its administrator."""
     where = ("--kubeconfig", plane.kubeconfig("admin"), "--objects", objects)
-    return lambda name, *flags: run(name, *where, *flags)
+    return lambda name, *flags: run(main, name, *where, *flags)

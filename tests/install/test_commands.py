@@ -38,13 +38,13 @@ def clean(plane, command):
     """Uninstall after each test."""
     yield
     result = command("remove")
-    assert result.code == 0, result
+    assert result.returncode == 0, result
 
 
 @pytest.mark.parametrize("name", ["check", "apply"])
 def test_install_warns_about_unauthenticated_callers(command, name):
     result = command(name)
-    assert result.code == 0
+    assert result.returncode == 0
     assert name != "check" or result.logged("prerequisites satisfied")
     (warning,) = result.logged("webhook callers not authenticated", level="warning")
     assert "webhook.clientCa.secretName" in warning["remedy"]
@@ -56,33 +56,33 @@ def test_check_names_missing_prerequisites(plane, command):
     removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
     plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
     try:
-        wait_until(lambda: "queues" in str(command("check").code), "the definition")
-        message = str(command("check").code)
+        wait_until(lambda: "queues" in command("check").stderr, "the definition")
+        message = command("check").stderr
         assert "queues.scheduling.volcano.sh/v1beta1 are not served" in message
         assert "apply Volcano's CustomResourceDefinitions" in message
         assert "jobs.batch" not in message
-        assert command("apply").code == message, "nothing is applied while a prerequisite is missing"
+        assert command("apply").stderr == message, "nothing is applied while a prerequisite is missing"
         assert not exists(plane.admin, f"{ROLES}/volcano-global-controller")
     finally:
         metadata = {key: removed["metadata"][key] for key in ("name", "annotations") if key in removed["metadata"]}
         plane.admin.create(CRDS, {**removed, "metadata": metadata, "status": {}})
-        wait_until(lambda: command("check").code == 0, "the definition")
+        wait_until(lambda: command("check").returncode == 0, "the definition")
 
 
 def test_check_rejects_an_invalid_configuration(command, monkeypatch):
     monkeypatch.setenv("ADMISSION_CONFIGURATION", "apiVersion: config.volcano-global.io/v1alpha1\nqueueOrdr: x")
-    assert "did you mean 'queueOrder'?" in str(command("check").code)
+    assert "did you mean 'queueOrder'?" in command("check").stderr
 
 
 def test_second_apply_changes_nothing(plane, command):
     """Applied objects are labelled; a queue that was edited since stays as it is."""
-    assert command("apply").code == 0
+    assert command("apply").returncode == 0
     paths = f"{CRDS}/hyperjobs.training.volcano.sh", f"{ROLES}/volcano-global-webhook", f"{QUEUES}/default"
     for path in paths:
         assert plane.admin.get(path)["metadata"]["labels"][OURS] == "volcano-global", path
     plane.admin.merge(f"{QUEUES}/default", {"spec": {"weight": 7}})
     before = [plane.admin.get(path)["metadata"]["resourceVersion"] for path in paths]
-    assert command("apply").code == 0
+    assert command("apply").returncode == 0
     assert [plane.admin.get(path)["metadata"]["resourceVersion"] for path in paths] == before
 
 
@@ -185,11 +185,11 @@ def test_unreachable_webhook_is_not_registered(plane, command, secret):
     secret("tls", ca_crt=plane.ca)
     flags = certificate_flags(plane)
     result = command("register", *flags, "--webhook-address", "127.0.0.1:1", "--wait-seconds", "1")
-    assert "was not reachable within 1 s" in str(result.code)
+    assert "was not reachable within 1 s" in result.stderr
     assert not exists(plane.admin, MUTATING)
     # The API server itself serves a certificate of that CA.
     port = plane.url.rpartition(":")[2]
-    assert command("register", *flags, "--webhook-address", f"127.0.0.1:{port}").code == 0
+    assert command("register", *flags, "--webhook-address", f"127.0.0.1:{port}").returncode == 0
     assert {*bundles(plane).values(), *bundles(plane, VALIDATING).values()} == {plane.ca}
 
 
@@ -201,7 +201,7 @@ def test_second_register_preserves_the_bundle(plane, command, secret):
     # One webhook is no longer in the manifest, and another one has no bundle yet.
     rename = [{"op": "replace", "path": "/webhooks/0/name", "value": "gone.volcano-global.io"}]
     plane.admin.request("PATCH", MUTATING, rename, content_type=JSON_PATCH)
-    assert command("register", *certificate_flags(plane)).code == 0
+    assert command("register", *certificate_flags(plane)).returncode == 0
     expected = dict.fromkeys(names, plane.ca) | {names[0]: new}
     assert bundles(plane) == expected, "certs publishes the new bundle of the others"
 

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from certs.__main__ import main
 from localup.api import ApiError
 from localup.apply import apply
 from tests.commands import run
@@ -40,7 +41,7 @@ def ensure(plane, folder: Path) -> None:
     """Renew certificates that are due and publish the bundle."""
     flags = ["--directory", folder, "--dns", "localhost", "--ip", "127.0.0.1"]
     flags += ["--webhook-configuration", "volcano-global", "--kubeconfig", plane.kubeconfig("volcano-global-certs")]
-    result = run("ensure", *flags)
+    result = run(main, "ensure", *flags)
     assert result.returncode == 0, result.stderr
 
 
