@@ -28,6 +28,7 @@ class Traffic(NoFaults):
         """Number of the write that never arrives."""
         self.fail_after: int | None = None
         """Number of the write with a lost answer."""
+        self.on_write: Callable[[], object] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
 
     def on_request(self, call: Call, route: Route) -> None:
@@ -37,6 +38,7 @@ class Traffic(NoFaults):
             route.there = route.back = 0
         if call.is_write:
             self.writes.append(text)
+            self.on_write()
             route.refused, route.reset = number == self.fail_before, number == self.fail_after
             if route.refused or route.reset:
                 self.on_failure()

@@ -1,6 +1,5 @@
 """The active configuration is published once, and again when it changes."""
 
-import msgspec
 import pytest
 
 from controller.api.configuration import (
@@ -10,8 +9,12 @@ from controller.api.configuration import (
     published_data,
     read_published,
 )
+from controller.api.keys import CONFIG_MAPS, PUBLISHED_CONFIGURATION
 from controller.controllers.published_configuration.controller import ConfigurationPublisher
-from controller.kube.errors import Conflict, NotFound
+from tests.controllers.memory import Traffic, connect, memory_server
+from tests.deterministic.objects import CONFIGMAPS
+from tests.deterministic.worlds import send
+from tests.virtual_time import virtual_time
 
 TENANTS = load_configuration("""
 apiVersion: config.volcano-global.io/v1alpha1
@@ -24,37 +27,23 @@ integrations: [{apiVersion: apps/v1, kind: Deployment}]
 """)
 
 
-class Server:
-    """An API server with at most one ConfigMap."""
+PATH = CONFIG_MAPS.item_path("ns", PUBLISHED_CONFIGURATION)
+
+
+class ControlPlane:
+    """An API server in memory, and the configuration that it stores."""
 
     def __init__(self):
-        self.data = None
-        self.version = 0
-        self.writes = 0
-        self.is_created_meanwhile = False
+        self.server, self.traffic = memory_server([CONFIGMAPS], lambda: 0), Traffic()
+        send(self.server, "POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
 
-    async def get(self, path):
-        if self.data is None:
-            raise NotFound(f"GET {path}", 404, "not found")
-        return msgspec.json.encode({"metadata": {"resourceVersion": str(self.version)}, "data": self.data})
+    async def publish(self, configuration):
+        api = connect(self.server, self.traffic)
+        await ConfigurationPublisher(api, "ns", configuration=lambda: configuration, may_write=lambda: True).publish()
 
-    async def create(self, path, body):
-        if self.is_created_meanwhile:
-            raise Conflict(f"POST {path}", 409, "already exists")
-        return self._store(msgspec.json.decode(body)["data"])
-
-    async def patch(self, path, body):
-        test, add = msgspec.json.decode(body)
-        assert test == {"op": "test", "path": "/metadata/resourceVersion", "value": str(self.version)}
-        return self._store(add["value"])
-
-    def _store(self, data):
-        self.data, self.version, self.writes = data, self.version + 1, self.writes + 1
-        return b"{}"
-
-
-def publisher(server, configuration):
-    return ConfigurationPublisher(server, "ns", configuration=lambda: configuration, may_write=lambda: True)
+    @property
+    def stored(self):
+        return read_published(send(self.server, "GET", PATH).body["data"])[0]
 
 
 @pytest.mark.parametrize("configuration", [VolcanoGlobalConfiguration(), TENANTS], ids=["defaults", "tenants"])
@@ -63,17 +52,19 @@ def test_published_configuration_is_read_back_unchanged(configuration):
     assert (found, revision) == (configuration, configuration_revision(configuration))
 
 
+@virtual_time
 async def test_configuration_is_written_once_until_it_changes():
-    server = Server()
-    await publisher(server, TENANTS).publish()
-    await publisher(server, TENANTS).publish()  # a new leader
-    assert (server.writes, read_published(server.data)[0]) == (1, TENANTS)
-    await publisher(server, VolcanoGlobalConfiguration()).publish()
-    assert read_published(server.data)[0] == VolcanoGlobalConfiguration()
+    plane = ControlPlane()
+    await plane.publish(TENANTS)
+    await plane.publish(TENANTS)  # a new leader
+    assert (len(plane.traffic.writes), plane.stored) == (1, TENANTS)
+    await plane.publish(VolcanoGlobalConfiguration())
+    assert (len(plane.traffic.writes), plane.stored) == (2, VolcanoGlobalConfiguration())
 
 
+@virtual_time
 async def test_concurrent_creation_is_no_error():
-    server = Server()
-    server.is_created_meanwhile = True
-    await publisher(server, TENANTS).publish()
-    assert server.writes == 0
+    plane, other = ControlPlane(), {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": {"a": "b"}}
+    plane.traffic.on_write = lambda: send(plane.server, "POST", PATH.rpartition("/")[0], other)  # it arrives first
+    await plane.publish(TENANTS)
+    assert send(plane.server, "GET", PATH).body["data"] == {"a": "b"}

@@ -1,5 +1,4 @@
 import asyncio
-import json
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
@@ -11,8 +10,10 @@ from controller.controllers.run_times.controller import RunTimesController
 from controller.forecast.codec import decode_run_times, encode_run_times
 from controller.forecast.profiles import finished_runs
 from controller.forecast.run_times import JobProfile, Outcome, Run
-from controller.kube.errors import NotFound
 from tests.cache import objects
+from tests.controllers.memory import Traffic, connect, memory_server
+from tests.deterministic.objects import CONFIGMAPS
+from tests.deterministic.worlds import send
 from tests.virtual_time import virtual_time
 
 STARTED = datetime(2026, 1, 2, 3, 0, tzinfo=UTC)
@@ -21,42 +22,22 @@ PATH = "/api/v1/namespaces/karmada-system/configmaps/volcano-global-run-times"
 HALF_PAST = "2026-01-02T03:30:00Z"
 
 
-class FakeApi:
-    """Stores one ConfigMap."""
-
-    def __init__(self, stored: bytes | None = None) -> None:
-        self.stored = stored
-        self.writes = 0
-
-    async def get(self, path: str) -> bytes:
-        assert path == PATH
-        if self.stored is None:
-            raise NotFound(f"GET {path}", 404, "not found")
-        return self.stored
-
-    async def apply(self, path: str, body: bytes, *, field_manager: str) -> bytes:
-        assert (path, field_manager) == (PATH, "volcano-global-run-times")
-        self.stored = body
-        self.writes += 1
-        return body
-
-    @property
-    def document(self) -> str:
-        manifest = json.loads(self.stored)
-        assert manifest["metadata"] == {"name": "volcano-global-run-times", "namespace": "karmada-system"}
-        return manifest["data"][RUN_TIMES_KEY]
-
-
 class World:
-    def __init__(self, stored: bytes | None = None):
-        self.api = FakeApi(stored)
+    """A controller with its cache, on an API server in memory."""
+
+    def __init__(self, stored: str | None = None):
+        self.server, self.traffic = memory_server([CONFIGMAPS], lambda: 0), Traffic(is_instant=True)
+        send(self.server, "POST", "/api/v1/namespaces", {"metadata": {"name": "karmada-system"}})
+        if stored is not None:
+            body = {"metadata": {"name": "volcano-global-run-times"}, "data": {RUN_TIMES_KEY: stored}}
+            send(self.server, "POST", PATH.rpartition("/")[0], body)
         self.leads = True
         self.store = store = Store()
         for cache in (store.bindings, store.cluster_bindings, store.queues, store.clusters, store.jobs):
             cache.replace([])
         store.priority_classes.replace([])
         self.controller = RunTimesController(
-            self.api, store, "karmada-system", may_write=lambda: self.leads, clock=lambda: NOW
+            connect(self.server, self.traffic), store, "karmada-system", may_write=lambda: self.leads, clock=lambda: NOW
         )
         self.controller.write_interval_seconds = 60
         store.on_binding.append(self.controller.on_binding)
@@ -76,9 +57,20 @@ class World:
         self.binding(name, phases={"m1": "Running"})
         self.binding(name, phases={"m1": phase})
 
+    @property
+    def document(self) -> str:
+        stored = send(self.server, "GET", PATH).body
+        managers = {each["manager"] for each in self.server.managed_fields(stored["metadata"]["uid"])}
+        assert "volcano-global-run-times" in managers
+        return stored["data"][RUN_TIMES_KEY]
+
+    @property
+    def writes(self) -> int:
+        return len(self.traffic.writes)
+
     def runs(self, *, evicted=False) -> list[Run]:
         digest = self.store.jobs.decode(objects.job("j1")).requests.digest
-        history = decode_run_times(self.api.document)[0].history(JobProfile("a", "ml", digest))
+        history = decode_run_times(self.document)[0].history(JobProfile("a", "ml", digest))
         return list(history.evicted if evicted else history.runs)
 
 
@@ -97,7 +89,7 @@ async def running(world: World):
     [
         pytest.param(None, "Completed", Run(3600), id="completed"),
         pytest.param(None, "Failed", Run(3600, Outcome.FAILED), id="failed"),
-        pytest.param(json.dumps({"data": {RUN_TIMES_KEY: "{"}}).encode(), "Completed", Run(3600), id="unreadable"),
+        pytest.param("{", "Completed", Run(3600), id="unreadable"),
     ],
 )
 @virtual_time
@@ -105,9 +97,9 @@ async def test_observed_end_is_stored(stored, phase, run):
     world = World(stored)
     async with running(world):
         world.run_of(phase=phase)
-    assert (world.runs(), world.api.writes) == ([run], 1)
-    run_times, until = decode_run_times(world.api.document)
-    assert (encode_run_times(run_times, until).decode(), until) == (world.api.document, NOW)
+    assert (world.runs(), world.writes) == ([run], 1)
+    run_times, until = decode_run_times(world.document)
+    assert (encode_run_times(run_times, until).decode(), until) == (world.document, NOW)
 
 
 @virtual_time
@@ -131,7 +123,7 @@ async def test_nothing_is_written_by_a_standby_or_before_an_end():
     world.leads = False
     async with running(world):
         world.run_of("j2")
-    assert world.api.writes == 0
+    assert world.writes == 0
 
 
 @virtual_time
@@ -141,8 +133,8 @@ async def test_ends_of_one_minute_are_written_together():
         for number in range(50):
             world.run_of(f"j{number}")
             await asyncio.sleep(1)
-        assert world.api.writes == 1
-    assert (world.api.writes, len(world.runs())) == (2, 24)
+        assert world.writes == 1
+    assert (world.writes, len(world.runs())) == (2, 24)
 
 
 @virtual_time
@@ -153,12 +145,12 @@ async def test_new_leader_adds_what_finished_since_to_what_was_stored():
     async with running(first):
         pass
     assert first.runs() == [Run(1800)]
-    second = World(first.api.stored)
+    second = World(first.document)
     second.job()
     second.binding(phases={"m1": "Completed"}, since=HALF_PAST)
     async with running(second):
         pass
-    assert second.api.writes == 0
+    assert second.writes == 0
     async with running(second):
         second.run_of("j2")
     assert second.runs() == [Run(1800), Run(3600)]
