@@ -443,8 +443,14 @@ _MUTANTS = {
         ),
     },
     "controller.controllers.hyperjob.reconciler": {
+        "keep-finished-part-that-moved": (
+            "_retained",
+            "not has_moved(part, placement.get(part.name))",
+            "True",
+            "tests/controllers/hyperjob/test_lifecycle.py",
+        ),
         "recreate-parts-of-finished-hyperjob": (
-            "_desired",
+            "diff_objects",
             "part.phase in TERMINAL",
             "False",
             "tests/controllers/hyperjob/test_reconciler.py",
