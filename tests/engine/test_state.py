@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from controller.engine.plan import Plan
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.state.workloads import WorkloadState
+from controller.engine.state.workloads import Nomination, WorkloadState
 from tests.scenario import Scenario, cluster, workloads
 
 WORLD = {
@@ -19,6 +19,18 @@ def test_plan_without_changes_is_empty():
     scenario.play({})
     patience_ends_at = scenario.now + 600_000
     assert scenario.state.plan(scenario.now) == Plan(wake_at=patience_ends_at)
+
+
+def test_admission_changes_only_state_admission_and_nomination():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    admission, pending = scenario.by_name("j-1").admission, scenario.by_name("j-2")
+    details = replace(
+        pending.details, evictions=2, nomination=Nomination("m", scenario.now, rank=0, requests={"cpu": 3})
+    )
+    nominated = replace(pending, priority=3, created_at=5, details=details)
+    expected = replace(nominated, state=WorkloadState.ADMITTED, admission=admission).nominated_as(None)
+    assert nominated.admitted(admission) == expected
 
 
 def test_observed_admission_triggers_no_cycle():
