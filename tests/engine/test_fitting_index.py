@@ -17,7 +17,8 @@ from controller.engine.state.request_index import ExceedingRequests, RequestInde
 from controller.engine.state.resources import Resources, fits, subtract
 from controller.engine.state.workloads import Admission, ClusterCharge, SchedulingRequirements
 from tests.engine.objects import ONE_CLUSTER, cluster
-from tests.engine.test_incremental import CLUSTERS, RESOURCES, Life
+from tests.engine.test_incremental import Life
+from tests.engine.worlds import CLUSTERS, RESOURCES
 
 LARGEST = 50
 

@@ -11,28 +11,24 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
-from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, HeadReservation, Policy, Resize, Tenant
+from controller.engine.policy import AdvanceReservation, Ageing, HeadReservation, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Spread, StaticWeight
-from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
+from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread, StaticWeight
+from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import scale
 from controller.engine.state.workloads import (
-    VOLCANO_JOB,
     HyperJobGang,
     SchedulingRequirements,
     Workload,
-    WorkloadDetails,
     WorkloadState,
     WorkloadUid,
 )
 from controller.engine.steps import advance
+from tests.engine.worlds import CLUSTERS, LEAVES, NOW, ONE, PARENTS, QUEUES, RandomObjects
 from tests.workloads import changed
 
-QUEUES = [QueueName(f"q{number}") for number in range(7)]
-RESOURCES = ["cpu", "memory", "nvidia.com/gpu"]
-CLUSTERS = [ClusterName(f"m{number}") for number in range(4)]
 EVENTS = 200
-ONE = (Spread("cluster", 1, 1),)
+HOMES = [*LEAVES, QUEUES[4], QUEUES[6], QUEUES[6], QUEUES[1]]
 
 
 class Life:
@@ -44,21 +40,17 @@ class Life:
 
     def __init__(self, seed: int, *, exchanges: bool = False, groups: bool = False) -> None:
         self.dice = Random(seed)
+        self.objects = RandomObjects(self.dice, most=5 if exchanges else 9, is_valid=exchanges)
+        self.objects.spreads = (ONE, ONE, ONE, ())
         self.groups = groups
-        self.now = 1_000_000_000
+        self.now = NOW
         self.exchanges = exchanges
-        order = self.dice.choice(["PriorityFirst", "FairShareFirst"])
-        fairness = self.dice.choice(["None", "None", "Namespace"])
         patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
-        ageing = Random(f"ageing {seed}").choice([Ageing(), Ageing(20_000, 5, 20)])
-        self.state = Engine(
-            Policy(queue_order=order, tenant_fairness=fairness, head_reservation=patience, ageing=ageing)
-        )
+        ageing = self.dice.choice([Ageing(), Ageing(20_000, 5, 20)])
+        self.state = Engine(self.objects.policy(head_reservation=patience, ageing=ageing))
         if exchanges:
-            self.state.policy_changed(replace(self.state.policy, **self.rules()))
-        self.homes = (
-            [QueueName(name) for name in ("q2", "q3", "q4", "q4", "q6", "q6", "q6", "q1")] if exchanges else QUEUES
-        )
+            self.change_rules()
+        self.homes = HOMES if exchanges else QUEUES
         self.shapes = [self.shape() for _ in range(6)]
         self.number = 0
         if exchanges:
@@ -66,50 +58,22 @@ class Life:
 
     def settle_down(self) -> None:
         """Start with a valid queue tree and usable clusters."""
-        for name in QUEUES:
-            self.state.queue_changed(self.sane_queue(name))
+        for queue in self.objects.fixed_hierarchy():
+            self.state.queue_changed(queue)
         for name in CLUSTERS:
-            self.state.cluster_changed(self.sane_cluster(name), self.now)
+            self.state.cluster_changed(self.objects.cluster(name), self.now)
         for _ in range(8):
             self.fill()
 
-    def sane_queue(self, name: QueueName) -> Queue:
-        parents = {"q2": "q0", "q3": "q0", "q5": "q1", "q6": "q5"}
-        few = {"cpu": self.dice.randint(0, 6), "memory": self.dice.randint(0, 6)}
-        return Queue(
-            name=name,
-            parent=QueueName(parents.get(name, ROOT)),
-            weight=self.dice.randint(1, 3),
-            priority=self.dice.choice([0, 0, 3]),
-            capability=self.dice.choice([{}, {}, {}, {"cpu": 15}]),
-            deserved=self.dice.choice([{}, few]),
-            guarantee=self.dice.choice([{}, {}, {"cpu": 2}]),
-            fifo=self.dice.random() < 0.2,
-            reclaimable=self.dice.random() < 0.9,
-        )
-
-    def sane_cluster(self, name: ClusterName) -> Cluster:
-        return Cluster(
-            name=name,
-            enablements=frozenset({VOLCANO_JOB}),
-            ready=self.dice.random() < 0.95,
-            allocatable={"pods": 1_000_000, **{each: self.dice.randint(8, 16) for each in RESOURCES}},
-            used={"cpu": self.dice.choice([0, 0, 2])},
-        )
-
     def rules(self) -> dict[str, object]:
-        def rule(chance: float) -> EvictionPolicy:
-            return EvictionPolicy(
-                self.dice.random() < chance, self.dice.choice([0, 300, 5_000]), self.dice.choice([1, 3, 9])
-            )
-
+        runtimes = [0, 300, 5_000]
         return {
             "ageing": self.dice.choice([Ageing(), Ageing(20_000, 5, 20), Ageing(2_000, 3, 5)]),
             "advance_reservations": tuple(
                 self.advance_reservation(name) for name in self.dice.choice([[], ["r", "s"]])
             ),
-            "reclaim": rule(0.75),
-            "preemption": rule(0.5),
+            "reclaim": self.objects.eviction(75, runtimes),
+            "preemption": self.objects.eviction(50, runtimes),
             "resize": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
             "head_reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
             "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
@@ -120,7 +84,7 @@ class Life:
         return AdvanceReservation(
             name,
             clusters=(self.dice.choice(CLUSTERS),),
-            amounts=Random(f"amounts {name} {since}").choice([{}, {"cpu": 4}, {"cpu": 2, "memory": 6}]),
+            amounts=self.dice.choice([{}, {"cpu": 4}, {"cpu": 2, "memory": 6}]),
             since=since,
             until=since + self.dice.choice([2_000, 100_000]),
             queue=self.dice.choice([None, None, *QUEUES]),
@@ -128,25 +92,16 @@ class Life:
             drain_ms=self.dice.choice([0, 4_000]),
         )
 
-    def amounts(self, most: int) -> dict[str, int]:
-        names = self.dice.sample(RESOURCES, self.dice.randint(1, 3))
-        return {name: self.dice.randint(0, most) for name in names}
-
     def shape(self) -> SchedulingRequirements:
-        demand = {"pods": 1000, **self.amounts(5 if self.exchanges else 9)}
-        part = self.dice.choice([4, 4, 2])
-        names = self.dice.sample(CLUSTERS, self.dice.randint(0, 2))
-        if self.groups and self.dice.random() < 0.2:
-            return self.divisible(names)
-        where = Placement(Affinity(names=tuple(names)) if names else None, spread=self.dice.choice([ONE, ONE, ONE, ()]))
-        return SchedulingRequirements(demand, {name: amount * part // 4 for name, amount in demand.items()}, where)
+        return self.divisible() if self.groups and self.objects.chance(20) else self.objects.requirements()
 
-    def divisible(self, names: list[ClusterName]) -> SchedulingRequirements:
+    def divisible(self) -> SchedulingRequirements:
         replicas = self.dice.randint(2, 6)
         each = {"pods": 1000, "cpu": self.dice.randint(1, 3), "memory": self.dice.randint(0, 2)}
         weights = tuple(StaticWeight(Affinity(names=(name,)), self.dice.randint(1, 2)) for name in CLUSTERS[:2])
         spread = self.dice.choice([(), (), (Spread("cluster", 1, 2),)])
-        affinity = Affinity(names=tuple(names)) if names else None
+        names = tuple(self.dice.sample(CLUSTERS, self.dice.randint(0, 2)))
+        affinity = Affinity(names=names) if names else None
         where = Placement(affinity, spread=spread, divided=True, weights=self.dice.choice([(), (), weights]))
         return SchedulingRequirements(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
 
@@ -171,25 +126,11 @@ class Life:
     def arrive(self) -> None:
         self.number += 1
         hold = self.dice.choice([None] * 9 + [Refusal(Reason.STARTUP_BACKOFF, until=self.now + 3_000)])
-        self.state.workload_changed(
-            Workload(
-                uid=WorkloadUid(f"uid-{self.number}"),
-                namespace=self.dice.choice(["one", "two"]),
-                name=f"job-{self.number}",
-                kind="Job",
-                queue=self.dice.choice(self.homes),
-                requirements=self.dice.choice(self.shapes),
-                priority=self.dice.choice([0, 0, 0, 10]),
-                created_at=self.now + self.dice.randint(-2, 2) * 1000,
-                hold=hold,
-                details=WorkloadDetails(
-                    run_time_ms=self.dice.choice([None, None, 1_000, 50_000]) if self.exchanges else None,
-                    preserved=self.exchanges and self.dice.random() < 0.1,
-                    preempts=self.dice.random() < 0.9 or not self.exchanges,
-                ),
-            ),
-            self.now,
+        since, queue = self.now + self.dice.randint(-2, 2) * 1000, self.dice.choice(self.homes)
+        made = self.objects.workload(
+            self.number, self.dice.choice(self.shapes), queue=queue, created_at=since, hold=hold
         )
+        self.state.workload_changed(made, self.now)
 
     def arrive_together(self) -> None:
         """Submit a HyperJob, possibly without some of its parts."""
@@ -198,7 +139,7 @@ class Life:
         queue = self.dice.choice(self.homes)
         for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
             self.arrive()
-            newest = self.state.workloads[WorkloadUid(f"uid-{self.number}")]
+            newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
             self.tell(newest, gang=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
@@ -243,31 +184,16 @@ class Life:
         queue, priority = self.dice.choice(self.homes), self.dice.choice([0, 5])
         for _ in range(5):
             self.arrive()
-            newest = self.state.workloads[WorkloadUid(f"uid-{self.number}")]
+            newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
             self.tell(newest, queue=queue, priority=priority)
 
     def raise_priority(self) -> None:
         self.tell(self.some(WorkloadState.PENDING), priority=self.dice.choice([0, 5, 20]))
 
     def queue(self) -> None:
-        name = self.dice.choice(QUEUES)
-        if self.exchanges and self.dice.random() < 0.9:
-            self.state.queue_changed(self.sane_queue(name))
-            return
-        self.state.queue_changed(
-            Queue(
-                name=name,
-                parent=self.dice.choice([ROOT, ROOT, *QUEUES]),
-                weight=self.dice.randint(1, 4),
-                priority=self.dice.choice([0, 0, 3]),
-                capability=self.amounts(25) if self.dice.random() < 0.4 else {},
-                deserved=self.amounts(12) if self.dice.random() < 0.4 else {},
-                guarantee=self.amounts(6) if self.dice.random() < 0.4 else {},
-                fifo=self.dice.random() < 0.3,
-                reclaimable=self.dice.random() < 0.9 or not self.exchanges,
-                state=self.dice.choice([QueueState.OPEN] * 6 + [QueueState.CLOSED]),
-            )
-        )
+        name, is_fixed = self.dice.choice(QUEUES), self.exchanges and self.objects.chance(90)
+        parents = [PARENTS.get(name, ROOT)] if is_fixed else [ROOT, ROOT, *QUEUES]
+        self.state.queue_changed(self.objects.queue(name, parents))
 
     def drop_queue(self) -> None:
         if self.exchanges and self.dice.random() < 0.9:
@@ -275,20 +201,7 @@ class Life:
         self.state.queue_removed(self.dice.choice(QUEUES))
 
     def cluster(self) -> None:
-        name = self.dice.choice(CLUSTERS)
-        if self.exchanges:
-            self.state.cluster_changed(self.sane_cluster(name), self.now)
-            return
-        self.state.cluster_changed(
-            Cluster(
-                name=name,
-                enablements=frozenset({VOLCANO_JOB}),
-                ready=self.dice.random() < 0.85,
-                allocatable={"pods": 1_000_000, **self.amounts(30)} if self.dice.random() < 0.9 else None,
-                used=self.amounts(12) if self.dice.random() < 0.5 else {},
-            ),
-            self.now,
-        )
+        self.state.cluster_changed(self.objects.cluster(self.dice.choice(CLUSTERS)), self.now)
 
     def drop_cluster(self) -> None:
         if self.exchanges and self.dice.random() < 0.7:
@@ -311,7 +224,9 @@ def fresh(state: Engine, now: int) -> Engine:
     for queue in state.queues.values():
         built.queue_changed(queue)
     built.cluster_usage._states = deepcopy(state.cluster_usage._states)
-    for site in state.cluster_usage:
+    for site in built.cluster_usage:
+        # The copies have what the reservations of an earlier policy keep free.
+        site.in_advance = None
         built.context.usage_tracker.restore_orphans(site.orphans)
     built.cluster_usage._touched = {site.name for site in state.cluster_usage}
     built.cluster_usage._root_limit = None
@@ -408,12 +323,12 @@ def check_reservations(state: Engine) -> None:
         assert len(covered) >= state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
 
 
-@pytest.mark.parametrize("seed", [*range(6), 1138])
+@pytest.mark.parametrize("seed", range(6))
 def test_incremental_plan_equals_plan_of_a_rebuilt_state(seed):
     compare(seed)
 
 
-@pytest.mark.parametrize("seed", [*range(500, 512), 1250])
+@pytest.mark.parametrize("seed", range(500, 512))
 def test_plan_during_evictions_equals_plan_of_a_rebuilt_state(seed):
     compare(seed, exchanges=True)
 

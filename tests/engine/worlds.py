@@ -1,116 +1,248 @@
-"""Random states for property tests, small enough to shrink, with invalid trees and unusual values."""
+"""Random states, drawn from a seed or by hypothesis; a new resource or field of an object is added here."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Any
 
 from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
-from controller.engine.policy import AdvanceReservation, Policy
+from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
 from controller.engine.state.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState, queue_limits
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, total
+from controller.engine.state.resources import Resources, fits, positive, subtract, total
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
-    Admission,
-    ClusterCharge,
+    HyperJobGang,
     SchedulingRequirements,
     Workload,
     WorkloadState,
     WorkloadUid,
 )
+from tests.engine.objects import workload
 
 NOW = 1_000_000_000
-CLUSTERS = [ClusterName(name) for name in ("m1", "m2", "m3")]
-QUEUES = [QueueName(f"q{number}") for number in range(6)]
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
+CLUSTERS = [ClusterName(name) for name in ("m1", "m2", "m3")]
+QUEUES = [QueueName(f"q{number}") for number in range(7)]
 ONE = (Spread("cluster", 1, 1),)
+PARENTS = {QUEUES[2]: QUEUES[0], QUEUES[3]: QUEUES[0], QUEUES[5]: QUEUES[1], QUEUES[6]: QUEUES[5]}
+"""A fixed hierarchy of QUEUES, with LEAVES."""
+LEAVES = [name for name in QUEUES if name not in PARENTS.values()]
 
 
-def amounts(most: int = 12) -> st.SearchStrategy[Resources]:
-    return st.dictionaries(st.sampled_from(RESOURCES), st.integers(0, most), max_size=3)
+@dataclass(frozen=True, repr=False)
+class Objects:
+    """All objects of a state."""
+
+    policy: Policy
+    queues: tuple[Queue, ...]
+    clusters: tuple[Cluster, ...]
+    workloads: tuple[Workload, ...]
+
+    def engine(self, now: int = NOW) -> Engine:
+        """Return the state of these objects."""
+        return build(self.policy, *self.workloads, *self.queues, *self.clusters, now=now)
 
 
-@st.composite
-def clusters(draw) -> list[Cluster]:
-    return [
-        Cluster(
-            name=name,
+def leaves(queues: Sequence[Queue]) -> list[QueueName]:
+    parents = {queue.parent for queue in queues}
+    return [queue.name for queue in queues if queue.name not in parents]
+
+
+class RandomObjects:
+    """Draws objects; *most* is the largest amount of a resource that a workload requests.
+
+    If not *is_valid*, hierarchies may have cycles and unknown parents, and clusters no resources or no summary.
+    """
+
+    def __init__(
+        self, random: Random, *, most: int = 6, resources: Sequence[str] = RESOURCES, is_valid: bool = True
+    ) -> None:
+        self.random, self.most, self.resources, self.is_valid = random, most, resources, is_valid
+        self.clusters: Sequence[ClusterName] = CLUSTERS
+        self.spreads: Sequence[tuple[Spread, ...]] = (ONE,) if is_valid else (ONE, ONE, ONE, ())
+
+    def chance(self, percent: int) -> bool:
+        return self.random.randrange(100) < percent
+
+    def amounts(self, most: int, percent: int = 100, *, least: int = 0) -> dict[str, int]:
+        """Return amounts of some resources; none unless the chance of *percent* happens."""
+        happens = self.chance(percent)
+        return {name: self.random.randint(least, most) for name in self.resources if happens and self.chance(70)}
+
+    def cluster(self, name: ClusterName) -> Cluster:
+        least = self.most if self.is_valid else 0
+        has = {name: self.random.randint(least, 3 * self.most) for name in self.resources}
+        has |= {name: 0 for name in self.resources if "/" in name and self.chance(15)}
+        has_summary = self.is_valid or self.chance(90)
+        used = self.amounts(self.most // 2, 30)
+        if self.is_valid:
+            used = {name: min(amount, has[name]) for name, amount in used.items()}
+        return Cluster(
+            name,
             enablements=frozenset({VOLCANO_JOB, ApiKind("apps/v1", "Deployment")}),
-            ready=draw(st.sampled_from([True, True, True, False])),
-            allocatable={"pods": 1_000_000, **draw(amounts(40))} if draw(st.integers(0, 9)) else None,
-            used=draw(amounts(6)),
+            ready=self.chance(95 if self.is_valid else 80),
+            allocatable={"pods": 1_000_000, **has} if has_summary else None,
+            used=used,
         )
-        for name in CLUSTERS
-    ]
 
-
-@st.composite
-def queues(draw) -> list[Queue]:
-    """Trees to any depth, with cycles and unknown parents among them."""
-    return [
-        Queue(
-            name=name,
-            parent=draw(st.sampled_from([ROOT, ROOT, *QUEUES, QueueName("nowhere")])),
-            weight=draw(st.integers(1, 5)),
-            priority=draw(st.sampled_from([0, 0, 5])),
-            capability=draw(amounts(30)) if draw(st.booleans()) else {},
-            deserved=draw(amounts(15)) if draw(st.booleans()) else {},
-            guarantee=draw(amounts(8)) if draw(st.booleans()) else {},
-            fifo=draw(st.booleans()),
-            state=draw(st.sampled_from([QueueState.OPEN] * 5 + [QueueState.CLOSED])),
+    def queue(self, name: QueueName, parents: Sequence[QueueName]) -> Queue:
+        return Queue(
+            name,
+            parent=self.random.choice(parents),
+            weight=self.random.choice([1, 1, 2, 3]),
+            priority=self.random.choice([0, 0, 0, 5]),
+            capability=self.amounts(3 * self.most, 30, least=self.most // 2),
+            deserved=self.amounts(self.most, 50),
+            guarantee=self.amounts(self.most // 2, 30),
+            reclaimable=self.chance(90),
+            fifo=self.chance(25),
+            state=QueueState.CLOSED if self.chance(2 if self.is_valid else 10) else QueueState.OPEN,
         )
-        for name in QUEUES
-        if draw(st.integers(0, 7))
-    ]
 
+    def hierarchy(self, count: int = len(QUEUES)) -> list[Queue]:
+        """Return *count* queues; if valid, each below the root or an earlier one."""
+        names = self.random.sample(QUEUES, count)
+        others = [] if self.is_valid else [*QUEUES, QueueName("nowhere")]
+        return [self.queue(name, [ROOT, ROOT, *(others or names[:number])]) for number, name in enumerate(names)]
 
-def shapes() -> st.SearchStrategy[SchedulingRequirements]:
-    def shape(
-        asked: Resources, part: int, names: tuple[ClusterName, ...], spread: tuple[Spread, ...]
-    ) -> SchedulingRequirements:
-        demand = {"pods": 1000, **asked}
-        gang = {name: amount * part // 4 for name, amount in demand.items()}
+    def fixed_hierarchy(self) -> list[Queue]:
+        return [self.queue(name, [PARENTS.get(name, ROOT)]) for name in QUEUES]
+
+    def requirements(self) -> SchedulingRequirements:
+        """Return requirements whose gang minimum is a part of the requests, some of them for certain clusters."""
+        requests = {"pods": 1000, **positive(self.amounts(self.most))}
+        quarters = self.random.choice([4, 4, 4, 2, 1])
+        names = (
+            tuple(self.random.sample(self.clusters, self.random.randint(1, len(self.clusters))))
+            if self.chance(20)
+            else ()
+        )
+        placement = Placement(Affinity(names=names) if names else None, spread=self.random.choice(self.spreads))
         return SchedulingRequirements(
-            demand, gang, Placement(affinity=Affinity(names=names) if names else None, spread=spread)
+            requests, {name: amount * quarters // 4 for name, amount in requests.items()}, placement
         )
 
-    some = st.lists(st.sampled_from(CLUSTERS), max_size=2, unique=True).map(tuple)
-    return st.builds(shape, amounts(), st.sampled_from([4, 4, 2, 1]), some, st.sampled_from([ONE, ONE, ONE, ()]))
+    def workload(
+        self, number: int, requirements: SchedulingRequirements, *, on: str | None = None, **fields: object
+    ) -> Workload:
+        """Return a pending workload, or one that is admitted to the cluster *on*."""
+        made = workload(
+            f"job-{number}",
+            requirements,
+            on=on,
+            admitted_at=NOW - self.random.choice([60, 600, 3000, 4000]) * 1000,
+            **{
+                "namespace": self.random.choice(["one", "two"]),
+                "queue": self.random.choice(QUEUES),
+                "priority": self.random.choice([0, 0, 0, 10, 20]),
+                "created_at": self.random.randint(0, 5) * 1000,
+                "evictions": self.random.choice([0, 0, 0, 1, 3]),
+                "preserved": self.chance(10),
+                "preempts": self.chance(90),
+                "run_time_ms": self.random.choice([None, None, 1_000, 40_000, 2_000_000]),
+                **fields,
+            },
+        )
+        is_reported = self.chance(50)
+        return replace(made, admission=made.admission and replace(made.admission, reported=is_reported))
+
+    def workloads(self, numbers: range, queues: Sequence[QueueName]) -> list[Workload]:
+        """Return workloads of a few kinds, of which some run, whatever there is."""
+        kinds, made = [self.requirements() for _ in range(self.random.randint(1, 6))], []
+        for number in numbers:
+            on = self.random.choice([*[None] * len(self.clusters), *self.clusters])
+            made.append(self.workload(number, self.random.choice(kinds), on=on, queue=self.random.choice(queues)))
+        return made
+
+    def fitting(self, workloads: Iterable[Workload], clusters: Iterable[Cluster]) -> Iterator[Workload]:
+        """Yield *workloads* without the admissions of those that do not fit next to the ones before them."""
+        free = {each.name: subtract(each.allocatable or {}, each.used) for each in clusters}
+        for each in workloads:
+            requests, at = each.requirements.requests, each.admission and each.admission.cluster_charges[0].cluster
+            if at in free and fits(requests, free[at]):
+                free[at] = subtract(free[at], requests)
+                yield each
+            else:
+                yield replace(each, state=WorkloadState.PENDING, admission=None)
+
+    def policy(self, **fields: object) -> Policy:
+        return Policy(
+            queue_order=self.random.choice(["PriorityFirst", "FairShareFirst"]),
+            tenant_fairness=self.random.choice(["None", "None", "Namespace", "NamespaceFirst"]),
+            **fields,
+        )
+
+    def eviction(self, percent: int, runtimes: Sequence[int] = (0, 0, 300_000, 3_600_000)) -> EvictionPolicy:
+        return EvictionPolicy(self.chance(percent), self.random.choice(runtimes), self.random.choice([1, 3, 9]))
 
 
-@st.composite
-def workloads(draw, most: int = 14) -> list[Workload]:
-    kinds = draw(st.lists(shapes(), min_size=1, max_size=4))
-    return [draw(workload(number, kinds)) for number in range(draw(st.integers(1, most)))]
+def evicting_policy(objects: RandomObjects) -> Policy:
+    return objects.policy(reclaim=objects.eviction(75, [1000]), preemption=objects.eviction(50, [1000]))
 
 
-@st.composite
-def workload(draw, number: int, kinds: list[SchedulingRequirements]) -> Workload:
-    shape = draw(st.sampled_from(kinds))
-    on = draw(st.sampled_from([None, None, None, *CLUSTERS]))
-    return Workload(
-        uid=WorkloadUid(f"uid-{number}"),
-        namespace=draw(st.sampled_from(["one", "two"])),
-        name=f"job-{number}",
-        kind="Job",
-        queue=draw(st.sampled_from(QUEUES)),
-        requirements=shape,
-        priority=draw(st.sampled_from([0, 0, 10])),
-        created_at=draw(st.integers(0, 5)) * 1000,
-        state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
-        admission=Admission(shape.requests, (ClusterCharge(on, shape.requests),), reported=draw(st.booleans()))
-        if on
-        else None,
-    )
+def any_state(objects: RandomObjects) -> Objects:
+    queues = objects.hierarchy(objects.random.randint(0, len(QUEUES)))
+    workloads = objects.workloads(range(objects.random.randint(1, 14)), QUEUES)
+    return Objects(objects.policy(), tuple(queues), tuple(map(objects.cluster, CLUSTERS)), tuple(workloads))
+
+
+def crowd(objects: RandomObjects) -> Objects:
+    """Return a state in which borrowing workloads fill the clusters, with up to three gangs among the pending ones."""
+    objects.resources = objects.random.choice([("cpu",), ("cpu", "memory")])
+    objects.clusters = CLUSTERS[: objects.random.randint(1, 2)]
+    clusters = [objects.cluster(name) for name in objects.clusters]
+    count = objects.random.randint(4, 14)
+    workloads = objects.workloads(range(count), LEAVES[:2])
+    workloads += objects.workloads(range(count, count + objects.random.randint(2, 8)), LEAVES)
+    workloads = [*objects.fitting(workloads, clusters)]
+    for number in range(objects.random.randint(0, 3)):
+        workloads += gang(objects, number)
+    return Objects(evicting_policy(objects), tuple(objects.fixed_hierarchy()), tuple(clusters), tuple(workloads))
+
+
+def gang(objects: RandomObjects, number: int) -> Iterator[Workload]:
+    """Yield the pending parts of a HyperJob, most of them equal."""
+    size = objects.random.randint(2, 4)
+    group = HyperJobGang(f"h{number}/1", size, objects.random.choice([size, size, size - 1, 2]))
+    fields = {"queue": objects.random.choice(LEAVES), "priority": objects.random.choice([0, 5, 10]), "gang": group}
+    same = objects.requirements()
+    for part in range(size):
+        made = objects.workload(part, objects.random.choice([same, objects.requirements()]), **fields)
+        yield replace(made, uid=WorkloadUid(f"h{number}-{part}"), name=f"h{number}-{part}")
+
+
+def drawn(**options: Any) -> st.SearchStrategy[RandomObjects]:
+    return st.randoms(use_true_random=True).map(lambda random: RandomObjects(random, **options))
+
+
+def states() -> st.SearchStrategy[Objects]:
+    """States with unusable clusters, invalid queue trees and workloads that run whatever there is."""
+    return drawn(is_valid=False).map(any_state)
+
+
+def crowded() -> st.SearchStrategy[Objects]:
+    return drawn(most=5).map(crowd)
+
+
+def clusters() -> st.SearchStrategy[list[Cluster]]:
+    return drawn(is_valid=False).map(lambda objects: [objects.cluster(name) for name in CLUSTERS])
+
+
+def queues() -> st.SearchStrategy[list[Queue]]:
+    """Trees to any depth, with cycles and unknown parents among them."""
+    return drawn(is_valid=False).map(lambda objects: objects.hierarchy(objects.random.randint(0, len(QUEUES))))
+
+
+def workloads(most: int = 14) -> st.SearchStrategy[list[Workload]]:
+    return drawn(is_valid=False).map(lambda objects: objects.workloads(range(objects.random.randint(1, most)), QUEUES))
 
 
 def policies() -> st.SearchStrategy[Policy]:
-    return st.builds(
-        Policy,
-        queue_order=st.sampled_from(["PriorityFirst", "FairShareFirst"]),
-        tenant_fairness=st.sampled_from(["None", "Namespace"]),
-    )
+    return drawn().map(RandomObjects.policy)
 
 
 def advance_reservations() -> st.SearchStrategy[AdvanceReservation]:
@@ -132,17 +264,17 @@ def advance_reservations() -> st.SearchStrategy[AdvanceReservation]:
     )
 
 
-def build(policy: Policy, *things: object) -> Engine:
+def build(policy: Policy, *things: object, now: int = NOW) -> Engine:
     """Return a state with *things* added in their order."""
     state = Engine(policy)
     for thing in things:
         match thing:
             case Workload():
-                state.workload_changed(thing, NOW)
+                state.workload_changed(thing, now)
             case Queue():
                 state.queue_changed(thing)
             case Cluster():
-                state.cluster_changed(thing, NOW)
+                state.cluster_changed(thing, now)
     return state
 
 
@@ -153,12 +285,10 @@ def quota_of(state: Engine) -> Quota:
     return Quota(tree, queue_limits(tree, state.cluster_usage.root_limit(), taken), state.current_usage)
 
 
-def total_by_queue(state: Engine) -> Mapping[QueueName, dict[str, int]]:
+def total_by_queue(state: Engine) -> Mapping[QueueName, Resources]:
     """Return the charges by queue, counted from the workloads themselves."""
-    sums: dict[QueueName, dict[str, int]] = {}
-    for each in state.workloads.values():
-        if each.admission is not None:
-            held = sums.setdefault(each.queue, {})
-            for name, amount in each.admission.charge.items():
-                held[name] = held.get(name, 0) + amount
-    return sums
+    admitted = [each for each in state.workloads.values() if each.admission is not None]
+    return {
+        name: total(each.admission.charge for each in admitted if each.queue == name and each.admission)
+        for name in {each.queue for each in admitted}
+    }

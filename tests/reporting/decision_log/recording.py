@@ -48,7 +48,7 @@ class RecordedLife(Life):
         super().arrive()
         if self.exchanges and self.dice.random() < 0.2:
             gang = HyperJobGang(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
-            self.tell(self.state.workloads[WorkloadUid(f"uid-{self.number}")], gang=gang)
+            self.tell(self.state.workloads[WorkloadUid(f"job-{self.number}")], gang=gang)
 
     def take(self, item: Item) -> None:
         self.files[-1].append(item)
