@@ -9,9 +9,10 @@ from hypothesis import strategies as st
 
 from controller.engine.fairness.fair_share import Claim, divide, fair_shares, guarantees_exceed
 from controller.engine.reasons import Reason
-from controller.engine.state.hierarchy import Queue, QueueName, Tree, queue_limits
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, Tree, queue_limits
 from controller.engine.state.quota import Quota
 from tests.draws import draws
+from tests.engine.objects import cluster
 from tests.reference import shares, state
 from tests.work import work_of
 
@@ -126,7 +127,7 @@ def test_more_weight_never_reduces_a_share(amount, claims, more):
 @st.composite
 def trees(draw) -> state.State:
     """Queues in trees up to five levels deep; usage and requests in leaves and, seldom, usage in parents."""
-    queues, jobs, depth = [], [], {state.ROOT: 0}
+    queues, jobs, depth = [], [], {ROOT: 0}
     for number in range(draw(st.integers(1, 9))):
         name, parent = f"q{number}", draw(st.sampled_from([known for known in depth if depth[known] < 5]))
         depth[name] = depth[parent] + 1
@@ -136,33 +137,23 @@ def trees(draw) -> state.State:
             "guarantee": draw(st.just(0) | st.integers(0, 12)),
         }
         fields = {field: {} if amount is None else {"cpu": amount} for field, amount in given_amounts.items()}
-        queues.append(state.Queue(name, parent, weight=draw(st.integers(1, 6)), **fields))
+        queues.append(Queue(QueueName(name), QueueName(parent), weight=draw(st.integers(1, 6)), **fields))
     parents = {queue.parent for queue in queues}
     for name in (queue.name for queue in queues):
         used = draw(st.sampled_from([0, 0, 0, 2]) if name in parents else st.just(0) | st.integers(0, 15))
         jobs.append(state.Job(f"{name}-runs", name, {"cpu": used}, {}, cluster="m"))
         jobs.append(state.Job(f"{name}-waits", name, {"cpu": 0 if name in parents else draw(st.integers(0, 40))}, {}))
-    return state.State((state.Cluster("m", {"cpu": draw(st.integers(0, 120))}),), tuple(queues), tuple(jobs))
+    return state.State((cluster(cpu=draw(st.integers(0, 120))),), tuple(queues), tuple(jobs))
 
 
 def check_tree(world: state.State, asked: int) -> None:
     """Compare the fair shares, and in which queues *asked* exceeds a limit."""
     slow = shares.Tree(world)
-    tree = Tree(
-        Queue(
-            QueueName(each.name),
-            QueueName(each.parent),
-            weight=each.weight,
-            capability=each.capability,
-            deserved=each.deserved,
-            guarantee=each.guarantee,
-        )
-        for each in world.queues
-    )
+    tree = Tree(world.queues)
     running = {job.name: "m" for job in world.jobs if job.cluster}
     waiting = [job for job in world.jobs if not job.cluster]
     charged = {QueueName(name): slow.direct(name, running) for name in slow.queues}
-    quota = Quota(tree, queue_limits(tree, world.clusters[0].allocatable), charged)
+    quota = Quota(tree, queue_limits(tree, {"cpu": world.clusters[0].allocatable["cpu"]}), charged)
     wanted = {QueueName(job.queue): {"cpu": job.requests["cpu"] + charged[job.queue]["cpu"]} for job in waiting}
     found = {name: due.get("cpu", 0) for name, due in fair_shares(quota, wanted).items()}
     due = shares.entitlements(slow, waiting, running)
@@ -187,7 +178,7 @@ def test_fair_shares_of_20000_trees_equal_the_slow_solver(world, asked):
     check_tree(world, asked)
 
 
-def queue(name: str, parent: str = state.ROOT, **given_amounts: int) -> Queue:
+def queue(name: str, parent: str = ROOT, **given_amounts: int) -> Queue:
     return Queue(QueueName(name), QueueName(parent), **{field: {"cpu": cpu} for field, cpu in given_amounts.items()})
 
 

@@ -4,21 +4,22 @@ from collections.abc import Callable, Iterable
 from fractions import Fraction
 from itertools import pairwise
 
+from controller.engine.state.clusters import Cluster
+from controller.engine.state.hierarchy import ROOT
+from tests.engine.worlds import NOW
 from tests.reference.preemption import Preemption, Reclaim, evictable
 from tests.reference.shares import Tree, entitlements
 from tests.reference.state import (
-    BEGIN,
-    NOW,
-    ROOT,
     Amounts,
-    Cluster,
     Decision,
     Job,
     Running,
     State,
     fits,
+    keeps_off,
     less,
     plus,
+    raised_by,
     total,
 )
 
@@ -38,7 +39,10 @@ class Model:
     """One plan in progress: *settled* is usage after all evictions, *current* is usage now."""
 
     def __init__(self, state: State):
-        self.world = state
+        self.world, self.policy = state, state.policy
+        self.reclaim, self.preemption = (
+            setting if setting.enabled else None for setting in (state.policy.reclaim, state.policy.preemption)
+        )
         self.tree = Tree(state)
         self.decisions: list[Decision] = []
         self.settled = {job.name: job.cluster for job in state.jobs if job.cluster}
@@ -89,7 +93,7 @@ class Model:
 
     def ceilings_in(self, queue: str) -> dict[int, int]:
         """O10: return the priority of workloads raised by the maximum, by their own priority."""
-        most = self.world.ageing.most if self.world.ageing else 0
+        most = self.policy.ageing.max_raise
         priorities = {job.priority for job in self.world.jobs if job.queue == queue and not job.cluster}
 
         def ceiling(priority: int) -> int:
@@ -100,14 +104,14 @@ class Model:
 
     def raised(self, job: Job) -> int:
         """O10: return the priority of a pending job, raised by its waiting."""
-        ageing = self.world.ageing
-        raised_by = ageing.raised_by(BEGIN + job.since, NOW) if ageing else 0
-        is_full = ageing is not None and raised_by == ageing.most
-        raised = job.priority + raised_by
+        ageing = self.policy.ageing
+        raise_now = raised_by(ageing, job.since, NOW)
+        is_full = ageing.is_on and raise_now == ageing.max_raise
+        raised = job.priority + raise_now
         return self.ceilings[job.queue].get(job.priority, raised) if is_full else raised
 
     def rank(self, job: Job) -> tuple:
-        fairness = self.world.tenant_fairness
+        fairness = self.policy.tenant_fairness
         jobs = (self.tree.jobs[name] for name in self.settled)
         others = [other for other in jobs if (other.queue, other.namespace) != (job.queue, job.namespace)]
         own = less(self.settled, *others)
@@ -139,13 +143,13 @@ class Model:
     def step(self) -> bool:
         """Decide once; return whether there was a decision."""
         heads = self.heads(self.can_admit)
-        if not self.world.reclaim:
+        if not self.reclaim:
             return self.admit(self.first(self.entitled(heads) or heads)) or self.exchange_once()
         return self.admit(self.first(self.entitled(heads))) or self.exchange_once() or self.admit(self.first(heads))
 
     def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
         """Return the heads within their fair shares; empty where fair shares do not matter."""
-        matters = self.world.reclaim or self.world.queue_order == "FairShareFirst"
+        matters = self.reclaim or self.policy.queue_order == "FairShareFirst"
         return {name: job for name, job in heads.items() if matters and self.within(job, ROOT)}
 
     def heads(self, eligible: Callable[[Job], object], *, exchange: bool = False) -> dict[str, Job]:
@@ -209,12 +213,14 @@ class Model:
 
     def set_aside(self, job: Job, cluster: str, *, releases: bool = True) -> Amounts | None:
         """O11: return what must stay free in addition to the job, if anything must; or else the whole amounts."""
-        binding = [each for each in self.world.reservations if each.cluster == cluster and each.keeps_off(job)]
+        binding = [
+            each for each in self.policy.advance_reservations if cluster in each.clusters and keeps_off(each, job)
+        ]
         placed = (self.tree.jobs[name] for name, at in self.settled.items() if at == cluster)
         running = [(other, other.ends_at()) for other in placed if other.name not in self.nominated]
         kept: dict[str, int] = {}
-        for at in (max(each.begin, NOW) for each in binding):
-            in_force = [each for each in binding if each.begin <= at < each.end]
+        for at in (max(each.since, NOW) for each in binding):
+            in_force = [each for each in binding if each.since <= at < each.until]
             released = total(other.requests for other, end in running if releases and end is not None and end <= at)
             needed: list[Amounts] = []
             for queue in {each.queue for each in in_force}:
@@ -239,11 +245,11 @@ class Model:
 
     def may_borrow(self, job: Job, base: Running | None = None) -> bool:
         """Return whether the job may take its queues above their fair shares; *base*: usage without its victims."""
-        if not self.world.reclaim:
+        if not self.reclaim:
             return True
         base = self.settled if base is None else base
         path = self.tree.path(job.queue)
-        if (job.preserved or job.evictions >= self.world.reclaim.max_evictions) and not self.within(job, path[1], base):
+        if (job.preserved or job.evictions >= self.reclaim.max_evictions) and not self.within(job, path[1], base):
             return False
         is_over = False
         for branch, common in pairwise(path):
@@ -294,11 +300,11 @@ class Model:
         job = self.tree.jobs[name]
         used = self.tree.used(job.queue, self.settled)
         has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
-        return self.is_reclaimable(job, ROOT, self.world.reservation_after) and has_borrowed
+        return self.is_reclaimable(job, ROOT, self.policy.head_reservation.after_ms) and has_borrowed
 
     def is_reclaimable(self, job: Job, common: str, within: int = 0) -> bool:
         """P1, P4: whether reclaim by a queue outside *common* may evict a job within *within* seconds."""
-        setting = self.world.reclaim
+        setting = self.reclaim
         reclaimable = all(self.tree.queues[name].reclaimable for name in self.tree.below(job.queue, common))
         ran = 0 if job.name in self.admitted else job.ran
         is_running = setting is not None and job.name not in self.nominated
@@ -352,7 +358,7 @@ class Model:
         rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
         if rooms and not self.tree.lacking(job, self.settled):
             return None
-        for search in (self.world.reclaim and Reclaim(self, job), self.world.preemption and Preemption(self, job)):
+        for search in (self.reclaim and Reclaim(self, job), self.preemption and Preemption(self, job)):
             found = search.best() if search else None
             if found:
                 return found

@@ -4,7 +4,9 @@ from collections.abc import Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from tests.reference.state import BEGIN, NOW, Eviction, Job, Running, less, plus
+from controller.engine.policy import EvictionPolicy
+from tests.engine.worlds import NOW
+from tests.reference.state import Job, Running, less, plus, raised_by
 
 if TYPE_CHECKING:
     from tests.reference.order import Model
@@ -13,9 +15,9 @@ Lacks = set[tuple[str, str]]
 """What is missing: the cluster or queue, and the resource."""
 
 
-def evictable(victim: Job, setting: Eviction, ran: int) -> bool:
-    """P4: whether a job that has run for *ran* seconds may be evicted."""
-    return ran >= setting.min_runtime and victim.evictions < setting.max_evictions and not victim.preserved
+def evictable(victim: Job, setting: EvictionPolicy, ran: int) -> bool:
+    """P4: whether a job that has run for *ran* milliseconds may be evicted."""
+    return ran >= setting.min_runtime_ms and victim.evictions < setting.max_evictions and not victim.preserved
 
 
 class Search:
@@ -90,8 +92,7 @@ class Search:
 
     def raised(self, victim: Job) -> int:
         """O10: return the priority of a running job, as raised when it was admitted."""
-        ageing = self.model.world.ageing
-        return victim.priority + (ageing.raised_by(BEGIN + victim.since, NOW - victim.ran) if ageing else 0)
+        return victim.priority + raised_by(self.model.policy.ageing, victim.since, NOW - victim.ran)
 
     def may_evict(self, victim: Job, usage: Running) -> bool:
         raise NotImplementedError
@@ -151,7 +152,7 @@ class Preemption(Search):
     """P2: victims of lower job priority in the job's own queue."""
 
     def may_evict(self, victim: Job, usage: Running) -> bool:
-        setting = self.model.world.preemption
+        setting = self.model.preemption
         is_taken = victim.name in self.model.admitted or victim.name in self.model.nominated
         lower = victim.queue == self.job.queue and self.raised(victim) < self.job.priority and not self.job.never
         return lower and not is_taken and setting is not None and evictable(victim, setting, victim.ran)

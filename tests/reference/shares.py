@@ -5,7 +5,8 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
-from tests.reference.state import ROOT, Job, Running, State, plus, total
+from controller.engine.state.hierarchy import ROOT, QueueState
+from tests.reference.state import Job, Running, State, plus, total
 
 Exact = Mapping[str, Fraction]
 
@@ -36,7 +37,7 @@ class Tree:
         return [name for name in sorted(self.queues) if not self.children(name)]
 
     def open(self, name: str) -> bool:
-        return not any(self.queues[each].closed for each in self.path(name) if each != ROOT)
+        return not any(self.queues[each].state is QueueState.CLOSED for each in self.path(name) if each != ROOT)
 
     def used(self, name: str, running: Running) -> dict[str, int]:
         """Return the charges of a queue and its descendants."""

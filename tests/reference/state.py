@@ -1,39 +1,18 @@
-"""Small states for the reference model: clusters, queues and jobs as plain values."""
+"""States for the reference model: the engine's queues, clusters and policy, and jobs as plain values."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
+from controller.engine.policy import AdvanceReservation, Ageing, Policy
+from controller.engine.state.clusters import Cluster
+from controller.engine.state.hierarchy import Queue
+from controller.engine.state.workloads import Workload
+from tests.engine.worlds import NOW, Objects
+
+DEFAULT = Policy()
 Amounts = Mapping[str, int]
 Running = Mapping[str, str]
 """The cluster of each running job."""
-ROOT = "root"
-BEGIN, NOW = 900_000, 1_000_000
-"""When the oldest jobs were created, and when the plan is made; in seconds."""
-DRAIN = 86_400
-
-
-@dataclass(frozen=True)
-class Cluster:
-    """A member cluster without external usage."""
-
-    name: str
-    allocatable: Amounts
-
-
-@dataclass(frozen=True)
-class Queue:
-    """A queue with its specification."""
-
-    name: str
-    parent: str = ROOT
-    weight: int = 1
-    priority: int = 0
-    capability: Amounts = field(default_factory=dict)
-    deserved: Amounts = field(default_factory=dict)
-    guarantee: Amounts = field(default_factory=dict)
-    reclaimable: bool = True
-    fifo: bool = False
-    closed: bool = False
 
 
 @dataclass(frozen=True)
@@ -47,82 +26,83 @@ class Job:
     namespace: str = "default"
     priority: int = 0
     since: int = 0
-    """Seconds from ``BEGIN`` until its creation."""
+    """When it was created; all times are in milliseconds."""
     affinity: tuple[str, ...] = ()
     cluster: str | None = None
     ran: int = 0
-    """Seconds since its admission."""
+    """Time since its admission."""
     evictions: int = 0
     never: bool = False
     """Its priority class never preempts."""
     preserved: bool = False
     """Removing its cluster would not stop it."""
     run_time: int | None = None
-    """The expected run time in seconds."""
+    """The expected run time."""
+
+    @classmethod
+    def of(cls, workload: Workload) -> "Job":
+        """Return a workload of the engine that requires one cluster; the number of its pods limits nothing."""
+        requirements, admission = workload.requirements, workload.admission
+        affinity = requirements.placement.affinity
+        requests, gang = (
+            {name: amount for name, amount in amounts.items() if name != "pods"}
+            for amounts in (requirements.requests, requirements.gang_requests)
+        )
+        return cls(
+            workload.name,
+            workload.queue,
+            requests,
+            gang,
+            namespace=workload.namespace,
+            priority=workload.priority,
+            since=workload.created_at,
+            affinity=affinity.names if affinity else (),
+            cluster=admission.cluster_charges[0].cluster if admission else None,
+            ran=NOW - admission.admitted_at if admission else 0,
+            evictions=workload.evictions,
+            never=not workload.details.preempts,
+            preserved=workload.preserved,
+            run_time=workload.run_time_ms,
+        )
 
     def ends_at(self) -> int | None:
         """O9: return when the job is expected to end if it runs, ``None`` where that is unknown."""
         if self.run_time is None:
             return None
-        end, overrun = NOW + self.run_time - (self.ran if self.cluster else 0), 60
+        end, overrun = NOW + self.run_time - (self.ran if self.cluster else 0), 60_000
         while end <= NOW:
             end, overrun = end + overrun, 2 * overrun
         return end
 
 
-@dataclass(frozen=True)
-class Reservation:
-    """O11: amounts of one cluster that are reserved in advance; *queue*: for its jobs, else for maintenance."""
-
-    name: str
-    cluster: str
-    amounts: Amounts
-    begin: int
-    end: int
-    queue: str | None = None
-
-    def keeps_off(self, job: Job) -> bool:
-        """Return whether a job that is admitted now must leave the amounts free."""
-        begins_soon = self.begin - DRAIN <= NOW if job.run_time is None else NOW + job.run_time > self.begin
-        return job.queue != self.queue and self.end > NOW and (begins_soon or self.begin <= NOW)
+def keeps_off(reservation: AdvanceReservation, job: Job) -> bool:
+    """O11: return whether a job that is admitted now must leave the reserved amounts free."""
+    begins_soon = reservation.since - reservation.drain_ms <= NOW
+    if job.run_time is not None:
+        begins_soon = NOW + job.run_time > reservation.since
+    return job.queue != reservation.queue and reservation.until > NOW and (begins_soon or reservation.since <= NOW)
 
 
-@dataclass(frozen=True)
-class Eviction:
-    """Settings of reclaim or of preemption."""
-
-    min_runtime: int = 0
-    max_evictions: int = 3
-
-
-@dataclass(frozen=True)
-class Ageing:
-    """How waiting raises job priority: by *step* in each *after* seconds, at most by *most*."""
-
-    after: int
-    step: int
-    most: int
-
-    def raised_by(self, since: int, now: int) -> int:
-        """Return the raise of a job at *now*; priorities are raised ten times in *after*."""
-        steps = max(now - now % (self.after // 10) - since, 0) // self.after
-        return min(steps * self.step, self.most)
+def raised_by(ageing: Ageing, since: int, now: int) -> int:
+    """O10: return the raise of a job at *now*; priorities are raised ten times in ``after_ms``."""
+    if not ageing.after_ms:
+        return 0
+    steps = max(now - now % (ageing.after_ms // 10) - since, 0) // ageing.after_ms
+    return min(steps * ageing.step, ageing.max_raise)
 
 
 @dataclass(frozen=True)
 class State:
-    """Everything that one plan depends on."""
+    """Everything that one plan depends on; clusters have no external usage."""
 
     clusters: tuple[Cluster, ...]
     queues: tuple[Queue, ...]
     jobs: tuple[Job, ...]
-    queue_order: str = "PriorityFirst"
-    tenant_fairness: str = "None"
-    reclaim: Eviction | None = None
-    preemption: Eviction | None = None
-    reservation_after: int = 1800
-    ageing: Ageing | None = None
-    reservations: tuple[Reservation, ...] = ()
+    policy: Policy = DEFAULT
+
+    @classmethod
+    def of(cls, objects: Objects) -> "State":
+        return cls(objects.clusters, objects.queues, tuple(map(Job.of, objects.workloads)), objects.policy)
 
 
 @dataclass(frozen=True)
