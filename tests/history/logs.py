@@ -4,15 +4,15 @@ from controller.engine.checkpoint import take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.policy import Policy
-from controller.engine.state.clusters import Cluster, ClusterName, Placement
+from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.history.moment import find_plan, read_moment
 from controller.reporting.decision_log.codec import Header, PlanEntry
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
 from controller.reporting.decision_log.writer import Item, NewFile, PlanRecord
-from tests.engine import worlds
+from tests.engine import objects, worlds
 from tests.reporting.decision_log.recording import REVISION, encode
 from tests.reporting.decision_log.test_replay import run
 
@@ -30,23 +30,12 @@ def write_life(path, seed: int = 3, **options) -> int:
 
 
 def cluster(name: str, cpu: int) -> Cluster:
-    return Cluster(
-        name=ClusterName(name), enablements=frozenset({VOLCANO_JOB}), allocatable={"pods": 1_000_000, "cpu": cpu * 1000}
-    )
+    return objects.cluster(name, cpu=cpu * 1000)
 
 
-def job(name: str, queue: str = "a", *, namespace: str = "one", cpu: int = 2, **fields) -> Workload:
-    requests = {"pods": 1000, "cpu": cpu * 1000}
-    requirements = SchedulingRequirements(requests, requests, Placement(spread=worlds.ONE))
-    return Workload(
-        uid=WorkloadUid(f"uid-{name}"),
-        namespace=namespace,
-        name=name,
-        kind="Job",
-        queue=QueueName(queue),
-        requirements=requirements,
-        **{"created_at": START, **fields},
-    )
+def job(name: str, queue: str = "a", *, cpu: int = 2, **fields) -> Workload:
+    made = {"uid": WorkloadUid(f"uid-{name}"), "namespace": "one", "created_at": START, **fields}
+    return objects.workload(name, {"pods": 1000, "cpu": cpu * 1000}, queue=queue, **made)
 
 
 class Log:

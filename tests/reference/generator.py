@@ -122,7 +122,7 @@ def _simpler_workloads(workload: Workload) -> Iterator[Workload]:
         yield changed(workload, state=WorkloadState.PENDING, admission=None)
         return
     asked = workload.requirements.requests
-    fewer = [{**asked, name: amount - 1} for name, amount in asked.items() if amount > 1]
+    fewer = [{**asked, name: amount - 1} for name, amount in asked.items() if amount > 1 and name != "pods"]
     for requests in [*fewer, asked]:
         plain = replace(workload.requirements, requests=requests, gang_requests=requests)
         yield replace(workload, requirements=plain)

@@ -1,5 +1,4 @@
 import re
-from dataclasses import replace
 from importlib.metadata import version
 
 from controller.cache.store import Store
@@ -15,11 +14,11 @@ from controller.engine.state.workloads import (
     SchedulingRequirements,
     Workload,
     WorkloadState,
-    WorkloadUid,
 )
 from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES, StateCollector
+from tests.engine import objects
 
 
 class Cache:
@@ -30,22 +29,10 @@ class Cache:
     seconds_since_response = 0.5
 
 
-CPU_AND_A_HALF = Admission({"cpu": 1500}, (ClusterCharge(ClusterName("m1"), {"cpu": 1500}),))
-
-
-def workload(number: int, queue: str, *, state: WorkloadState = WorkloadState.PENDING) -> Workload:
-    admission = CPU_AND_A_HALF if state is WorkloadState.ADMITTED else None
-    return Workload(
-        WorkloadUid(f"u{number}"),
-        "ns",
-        f"j{number}",
-        "Job",
-        QueueName(queue),
-        SchedulingRequirements(),
-        state=state,
-        admission=admission,
-        hold=None if admission else Refusal(Reason.SUSPENDED),
-    )
+def workload(number: int, queue: str, *, on: str | None = None, **fields: object) -> Workload:
+    """Return a workload with a CPU and a half; a pending one is suspended unless *fields* say otherwise."""
+    hold = None if on else Refusal(Reason.SUSPENDED)
+    return objects.workload(f"j{number}", {"cpu": 1500}, queue=queue, on=on, **{"hold": hold, **fields})
 
 
 def page(state: Engine, metrics: ControllerMetrics | None = None) -> list[str]:
@@ -65,8 +52,8 @@ def test_state_is_collected_at_scrape():
     metrics.register_file("admission", lambda: True)
     state.queue_changed(Queue(QueueName("a")))
     for number, age in enumerate((5000, 90_000, 100)):
-        state.workload_changed(replace(workload(number, "a"), created_at=now - age), now)
-    state.workload_changed(workload(3, "a", state=WorkloadState.FINISHED), now)
+        state.workload_changed(workload(number, "a", created_at=now - age), now)
+    state.workload_changed(workload(3, "a", state=WorkloadState.FINISHED, hold=None), now)
     state.plan(now)
     lines = page(state, metrics)
     assert {
@@ -111,8 +98,8 @@ def test_queues_that_do_not_exist_have_no_series():
     state.queue_changed(Queue(QueueName("a")))
     for number in range(10_000):
         state.workload_changed(workload(number, f"q{number}"), 0)
-    state.workload_changed(replace(workload(10_000, "a"), created_at=1), 0)
-    state.workload_changed(workload(10_001, "deleted", state=WorkloadState.ADMITTED), 0)
+    state.workload_changed(workload(10_000, "a", created_at=1), 0)
+    state.workload_changed(workload(10_001, "deleted", on="m1"), 0)
     state.plan(0)
     lines = page(state)
     assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 10000.0' in lines
@@ -127,7 +114,7 @@ def test_resources_that_only_workloads_name_have_no_series():
     for number in range(20):
         requests = {f"a.example/{number}": 1000, "cpu": 1}
         requirements = SchedulingRequirements(requests=requests, gang_requests=requests)
-        state.workload_changed(replace(workload(number, "a"), hold=None, requirements=requirements), 0)
+        state.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
     state.plan(0)
     text = "\n".join(page(state))
     assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "cpu", "memory", "b.example/d"}
@@ -155,7 +142,7 @@ def test_queues_and_clusters_export_usage_and_limits():
     state.queue_changed(Queue(QueueName("a"), capability={"cpu": 3000}))
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
     state.cluster_changed(Cluster(ClusterName("m2"), allocatable={"cpu": 1000}, ready=False), 0)
-    state.workload_changed(workload(0, "a", state=WorkloadState.ADMITTED), 0)
+    state.workload_changed(workload(0, "a", on="m1"), 0)
     state.plan(0)
     assert {
         'volcano_global_admitted_active_workloads{queue="a"} 1.0',
@@ -179,7 +166,7 @@ def test_pending_metric_separates_active_from_inadmissible():
     state.workload_changed(workload(0, "a"), 0)
     for number, cpu in enumerate((6000, 6000, 9000), start=1):
         requirements = SchedulingRequirements(requests={"cpu": cpu}, gang_requests={"cpu": cpu})
-        state.workload_changed(replace(workload(number, "a"), hold=None, requirements=requirements), 0)
+        state.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
     state.plan(0)
     assert series(page(state), "pending_workloads") == [
         'volcano_global_pending_workloads{queue="a",status="active"} 1.0',
@@ -222,10 +209,10 @@ def test_idle_capacity_of_head_reservations_is_what_is_free():
     for number in (1, 2, 3):
         part = {"cpu": 1000}
         runs = Admission(part, (ClusterCharge(ClusterName("m1"), part),), admitted_at=1)
-        admitted = replace(workload(number, "a", state=WorkloadState.ADMITTED), hold=None, admission=runs)
+        admitted = workload(number, "a", on="m1", admission=runs)
         state.workload_changed(admitted, 0)
     wide = SchedulingRequirements(requests=requests, gang_requests=requests)
-    state.workload_changed(replace(workload(4, "a"), hold=None, requirements=wide), 0)
+    state.workload_changed(workload(4, "a", hold=None, requirements=wide), 0)
     state.plan(1)
     assert state.idle_for_reservations(1) == {"advance": {}, "head": {}}
     state.plan(600_001)

@@ -1,23 +1,18 @@
 """Builders of small traces, with CPUs and seconds; one cluster and one queue by default."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from controller.engine.policy import Policy
-from controller.engine.state.clusters import Cluster, ClusterName
+from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import CPU, MILLI, PODS
 from controller.engine.state.workloads import (
-    VOLCANO_JOB,
-    Admission,
-    ClusterCharge,
-    SchedulingRequirements,
-    Workload,
-    WorkloadState,
     WorkloadUid,
 )
 from controller.simulator.simulation import SimulationResult
 from controller.simulator.trace import PodSet, Submission, Trace
-from tests.traces.load import ANY_ONE_CLUSTER
+from tests.engine import objects
 
 START = 1_000_000_000
 
@@ -27,12 +22,7 @@ def cpus(count: int) -> dict[str, int]:
 
 
 def cluster(name: str = "m", cpu: int = 8, *, used: int = 0) -> Cluster:
-    return Cluster(
-        ClusterName(name),
-        enablements=frozenset({VOLCANO_JOB}),
-        allocatable={**cpus(cpu), PODS: 1_000_000},
-        used=cpus(used),
-    )
+    return replace(objects.cluster(name, **cpus(cpu)), used=cpus(used))
 
 
 def queue(name: str = "q", **more) -> Queue:
@@ -49,23 +39,21 @@ def job(
     priority: int = 0,
     pods: int = 1,
     on: str | None = None,
-    shown: bool = True,
 ) -> Submission:
     """Return a job submitted at second *at* that runs for *runs* seconds; with *on*, it runs there at the start."""
     demand = {**cpus(cpu), PODS: pods * MILLI}
-    admission = Admission(demand, (ClusterCharge(ClusterName(on), demand),), reported=shown) if on else None
-    workload = Workload(
+    workload = objects.workload(
+        name,
+        demand,
+        queue=queue,
+        on=on,
         uid=WorkloadUid(f"uid-{name}"),
         namespace="ml",
-        name=name,
-        kind="Job",
-        queue=QueueName(queue),
-        requirements=SchedulingRequirements(demand, demand, ANY_ONE_CLUSTER),
         priority=priority,
         created_at=START + at * 1000,
-        state=WorkloadState.ADMITTED if on else WorkloadState.PENDING,
-        admission=admission,
     )
+    if workload.admission:
+        workload = replace(workload, admission=replace(workload.admission, reported=True))
     each = {name: amount // pods for name, amount in demand.items()}
     return Submission(workload, runs * 1000, at * 1000, (PodSet(pods, each),))
 

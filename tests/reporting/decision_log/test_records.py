@@ -1,6 +1,7 @@
 """The fields of decision records and their documentation."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -8,32 +9,28 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy, Tenant
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
-from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.reporting.decision_log.codec import _TYPES
 from controller.reporting.decision_log.records import RULES, Fields, RecordBuilder, record_fields
+from tests.engine import objects
+from tests.engine.worlds import build
 from tests.reporting.decision_log.recording import RecordedLife
 
 GIB = 1 << 30
+DEFAULT = Policy()
 AUDIT = (Path(__file__).parents[3] / "docs" / "operations" / "decision-log.md").read_text()
 
 
 def cluster(name: str, cpu: int, *, used: int = 0, ready: bool = True) -> Cluster:
-    amounts = {"cpu": cpu * 1000, "memory": 100 * GIB, "pods": 100_000}
-    return Cluster(
-        ClusterName(name),
-        enablements=frozenset({VOLCANO_JOB}),
-        allocatable=amounts,
-        used={"cpu": used * 1000},
-        ready=ready,
-    )
+    made = objects.cluster(name, cpu=cpu * 1000, memory=100 * GIB, pods=100_000)
+    return replace(made, used={"cpu": used * 1000}, ready=ready)
 
 
 def workload(name: str, cpu: int, queue: str = "q") -> Workload:
     demand = {"cpu": cpu * 1000, "memory": GIB, "pods": 1000}
-    shape = SchedulingRequirements(demand, demand, Placement(spread=(Spread("cluster", 1, 1),)))
-    return Workload(WorkloadUid(f"uid-{name}"), "ml", name, "Job", QueueName(queue), shape)
+    return objects.workload(name, demand, queue=queue, uid=WorkloadUid(f"uid-{name}"), namespace="ml")
 
 
 def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
@@ -46,15 +43,8 @@ def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, 
 
 
 def state_with(*things: Cluster | Queue | Policy) -> Engine:
-    state = Engine()
-    for thing in things:
-        if isinstance(thing, Policy):
-            state.policy_changed(thing)
-        elif isinstance(thing, Queue):
-            state.queue_changed(thing)
-        else:
-            state.cluster_changed(thing, 0)
-    return state
+    policy = next((each for each in things if isinstance(each, Policy)), DEFAULT)
+    return build(policy, *things, now=0)
 
 
 def queue(name: str = "q", **more) -> Queue:
