@@ -100,7 +100,8 @@ async def test_finished_batch_job_frees_its_quota(plane, tmp_path):
         for name in ("first", "second"):
             await submit(harness, BATCH_JOBS, name, queue="q", replicas=2)
         await wait_until_resumed(harness, "first")
-        await wait_for_record(harness, "second")
+        await wait_for_event(harness, "QueueLimitReached", "Job", "second")
+        assert not is_resumed(harness, "second")
         await harness.karmada.report("first", conditions=[{"type": "Complete", "status": "True"}], succeeded=2)
         await wait_until_resumed(harness, "second")
 
