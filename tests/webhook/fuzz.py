@@ -19,6 +19,7 @@ from tests.unusual_values import mutate
 from tests.webhook.reviews import (
     apply,
     binding,
+    cached_queues,
     container,
     job_binding,
     review,
@@ -29,7 +30,6 @@ from tests.webhook.reviews import (
     wire,
 )
 from webhook.app import Configuration, admission_handlers, review_body
-from webhook.queue_cache import QueueCache, decode_cached
 from webhook.review import ReviewError, review_response, write
 
 JOB = volcano_job(
@@ -60,13 +60,6 @@ SEEDS = [
 FRAGMENTS = [
     *(b"", b"\x00", b"\xff", b"\xed\xa0\x80", b"[" * 50, b"}" * 3, b'"', b"\\", b",", b"NaN", b"1e9999", b"\\ud800"),
 ]
-
-
-def cached_queues(*names: str) -> QueueCache:
-    """Return open queues."""
-    queues = QueueCache()
-    queues.replace([decode_cached(wire(volcano_queue(name))) for name in names])
-    return queues
 
 
 HANDLERS = admission_handlers(Configuration(None), cached_queues("a", "p"))
