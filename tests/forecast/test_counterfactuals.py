@@ -237,7 +237,7 @@ def check(seeds: Iterable[int]) -> Counter[Dimension]:
 
 
 def test_counterfactuals_admit_and_are_minimal():
-    found = check(range(32))
+    found = check([*range(32), 86])  # state 86 admits a workload without its affinity
     assert set(found) == set(Dimension)
 
 
