@@ -245,22 +245,27 @@ def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> 
 def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
     """Select victims until the head fits; say whether it does.
 
-    Selecting one victim may allow another, so the candidates are scanned again while any was selected.
+    Selecting one victim may allow another, so the candidates are scanned again while any was selected. Once only quota
+    is missing, all candidates of the queues help, also those before the last victim.
     """
     shortage, count = attempt.initial_shortage, -1
     while shortage and len(attempt.selected) != count:
         count = len(attempt.selected)
         for tier in range(3):
+            before = shortage
             shortage = _select_tier(attempt, candidates, policy, tier=tier, shortage=shortage)
+            if before.clusters and not shortage.clusters:
+                break
     return not shortage
 
 
 def _select_tier(
     attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy, *, tier: int, shortage: Shortage
 ) -> Shortage:
-    """Select the allowed victims of one tier; return the remaining shortage."""
+    """Select the allowed victims of one tier while clusters lack capacity, or else quota; return the shortage left."""
+    lacks_capacity = bool(shortage.clusters)
     for victim in candidates:
-        if not shortage:
+        if not shortage or lacks_capacity != bool(shortage.clusters):
             break
         if (
             not attempt.may_select(victim)
