@@ -179,27 +179,18 @@ _FORMS: Mapping[str, _Form] = {
     "excludedClusters": _Form(dict[str, str], _parse_excluded, dict),
     "nominatedCluster": _Form(ClusterName | None, lambda name: name or None, str),
 }
+_FIELDS = msgspec.structs.fields(AdmissionRecord)
+_DEFAULTS = msgspec.structs.astuple(AdmissionRecord())
 _RECORD_FIELDS = tuple(
     (field.encode_name, _FORMS.get(field.encode_name), default)
-    for field, default in zip(
-        msgspec.structs.fields(AdmissionRecord), msgspec.structs.astuple(AdmissionRecord()), strict=True
-    )
+    for field, default in zip(_FIELDS, _DEFAULTS, strict=True)
 )
 """The fields of a record in their order: name in the annotation, form and default."""
-_DOCUMENTS = msgspec.json.Decoder(
-    msgspec.defstruct(
-        "_Document",
-        [
-            ("uid", str),
-            *(
-                (field.name, form.type if form else field.type, msgspec.field(default=default, name=name))
-                for field, (name, form, default) in zip(
-                    msgspec.structs.fields(AdmissionRecord), _RECORD_FIELDS, strict=True
-                )
-            ),
-        ],
-    )
-)
+_DOCUMENT_FIELDS = [
+    (field.name, form.type if form else field.type, msgspec.field(default=default, name=name))
+    for field, (name, form, default) in zip(_FIELDS, _RECORD_FIELDS, strict=True)
+]
+_DOCUMENTS = msgspec.json.Decoder(msgspec.defstruct("_Document", [("uid", str), *_DOCUMENT_FIELDS]))
 _PARSED = tuple((place, form.parse, default) for place, (_, form, default) in enumerate(_RECORD_FIELDS) if form)
 _UNSET = {
     name: default if form is None or default is None else form.format(default)
