@@ -46,6 +46,13 @@ def _pending(system: System) -> list[tuple[Key, BindingState]]:
     return [(key, each) for key, each in _bindings(system) if each.suspended and not each.clusters]
 
 
+async def _change(system: System, key: Key, before: BindingState, spec: Object) -> BindingState | None:
+    """Change the spec of a binding; return it as the controllers leave it, as ``_now`` does."""
+    await system.merge(kinds.BINDINGS, key, {"spec": spec})
+    await asyncio.sleep(_REACTION_SECONDS)
+    return _now(system, key, before)
+
+
 def _now(system: System, key: Key, before: BindingState) -> BindingState | None:
     """Return a binding as it is now, ``None`` where it was deleted or replaced."""
     obj = system.server.objects(kinds.BINDINGS).get(key)
@@ -59,9 +66,7 @@ async def suspend_admitted_binding(system: System, draw: random.Random) -> None:
     if not placed:
         return
     key, before = draw.choice(placed)
-    await system.merge(kinds.BINDINGS, key, {"spec": {"suspension": {"scheduling": True}}})
-    await asyncio.sleep(_REACTION_SECONDS)
-    after = _now(system, key, before)
+    after = await _change(system, key, before, {"suspension": {"scheduling": True}})
     if after is not None and after.suspended and after.clusters and not after.is_finished and after.record["charge"]:
         system.failures.append(f"I4 the admitted job {key[1]} stays suspended")
 
@@ -73,9 +78,7 @@ async def place_suspended_binding(system: System, draw: random.Random) -> None:
         return
     key, before = draw.choice(pending)
     cluster = draw.choice(sorted(CLUSTERS))
-    await system.merge(kinds.BINDINGS, key, {"spec": {"clusters": [{"name": cluster}]}})
-    await asyncio.sleep(_REACTION_SECONDS)
-    after = _now(system, key, before)
+    after = await _change(system, key, before, {"clusters": [{"name": cluster}]})
     if after is not None and after.suspended and after.clusters and not after.is_finished:
         system.failures.append(f"I3 the pending job {key[1]} stays placed on {cluster}")
 

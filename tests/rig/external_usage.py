@@ -71,8 +71,7 @@ class ExternalUsage:
         running = set(after.running) if is_same and after is not None else set()
         for name, state in list(self._clusters.items()):
             if uid in state.charged and name not in places:
-                self._refresh(state, at)
-                self._undo_recent_fall(state, at)
+                self._undo_recent_fall(name, at)
                 state.freed.append((at, self._charges_of(uid)[1]))
                 state.charged.discard(uid)
                 state.running.discard(uid)
@@ -87,17 +86,16 @@ class ExternalUsage:
         if before is not None and after is not None and not is_same:
             self.apply_binding(None, after, at)
 
-    def _undo_recent_fall(self, state: _Cluster, at: float) -> None:
+    def _undo_recent_fall(self, cluster: str, at: float) -> None:
         """Raise ``high`` to what it was within the lag, before a workload ends.
 
         A summary without its pods may have been seen together with its end, and not before it.
         """
+        recent, state = self._recent(cluster, at), self._clusters[cluster]
         high = dict(state.high)
-        for since, _, earlier in reversed(state.history):
+        for _, earlier in recent:
             for name, amount in earlier.items():
                 high[name] = max(high.get(name, Fraction(0)), amount)
-            if since < at - self._lag:
-                break
         if high != state.high:
             state.high = high
             state.history.append((at, state.low, high))
