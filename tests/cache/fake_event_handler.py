@@ -18,31 +18,31 @@ class FakeEventHandler:
     queues: dict[QueueName, Queue] = field(default_factory=dict)
     clusters: dict[ClusterName, Cluster] = field(default_factory=dict)
     workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
-    heard: list[str] = field(default_factory=list)
+    events: list[str] = field(default_factory=list)
 
     def policy_changed(self, policy: Policy) -> None:
         self.policy = policy
 
     def queue_changed(self, queue: Queue) -> None:
         self.queues[queue.name] = queue
-        self.heard.append(f"queue {queue.name}")
+        self.events.append(f"queue {queue.name}")
 
     def queue_removed(self, name: QueueName) -> None:
         self.queues.pop(name, None)
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         self.clusters[cluster.name] = cluster
-        self.heard.append(f"cluster {cluster.name}")
+        self.events.append(f"cluster {cluster.name}")
 
     def cluster_removed(self, name: ClusterName) -> None:
         self.clusters.pop(name, None)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
-        self.heard.append(f"estimate {estimate.query.cluster}")
+        self.events.append(f"estimate {estimate.query.cluster}")
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         self.workloads[workload.uid] = workload
-        self.heard.append(f"workload {workload.uid}")
+        self.events.append(f"workload {workload.uid}")
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         self.workloads.pop(uid, None)

@@ -29,7 +29,7 @@ ONE = {"cpu": 1000, "pods": 1000}
 SMALL = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
 
-def heard(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
+def workload_of(reported=None, *, template=None, record=SMALL, clusters=("m1",), paused=False, spec=None):
     """Return the workload of an admitted binding, with the status *reported* by each cluster."""
     statuses = {name: {"state": {"phase": "Running"}, **status} for name, status in (reported or {}).items()}
     bound = binding("j1", record=record, paused=paused, clusters=list(clusters), spec=spec, statuses=statuses)
@@ -49,7 +49,7 @@ SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
 
 @pytest.mark.parametrize("spec", [SUSPENDED, {}], ids=["dispatching-suspended", "not-dispatched-yet"])
 def test_shrunk_job_is_charged_for_the_reported_pods(spec):
-    workload = heard({"m1": counted(Running=10, Pending=8)}, spec=spec)
+    workload = workload_of({"m1": counted(Running=10, Pending=8)}, spec=spec)
     assert workload.admission.charge == {"cpu": 18000, "pods": 18000}
     assert workload.admission.cluster_charges == (ClusterCharge("m1", {"cpu": 18000, "pods": 18000}),)
     assert workload.has_resized
@@ -69,7 +69,7 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
     ],
 )
 def test_report_of_no_more_pods_changes_nothing(status):
-    workload = heard({"m1": status})
+    workload = workload_of({"m1": status})
     assert workload.admission.charge == ONE
     assert not workload.has_resized
 
@@ -103,17 +103,17 @@ EVICTED = admission_record("rb-j1", queue="a", evictions=1)
     ],
 )
 def test_reported_pods_are_charged(status, given, pods, state):
-    workload = heard({"m1": status}, **given)
+    workload = workload_of({"m1": status}, **given)
     assert (workload.state, workload.admission.charge) == (state, {"cpu": pods * 1000, "pods": pods * 1000})
 
 
 def test_failover_is_charged_on_both_clusters_until_task_ends():
     task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
-    moving = heard(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
+    moving = workload_of(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
     assert moving.admission.cluster_charges == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
     assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
     assert not moving.has_resized, "its tenant asks for no more"
-    assert heard(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
+    assert workload_of(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
 
 
 @pytest.mark.parametrize(
@@ -128,12 +128,12 @@ def test_failover_is_charged_on_both_clusters_until_task_ends():
 def test_move_is_recorded_again_when_eviction_task_ends(recorded, leaving, moved):
     tasks = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}] if leaving else []
     record = admission_record("rb-j1", queue="a", charge={"cpu": "2", "pods": "2"}, clusters=recorded)
-    workload = heard(record=record, clusters=["m2"], spec={"gracefulEvictionTasks": tasks})
+    workload = workload_of(record=record, clusters=["m2"], spec={"gracefulEvictionTasks": tasks})
     assert workload.admission.moved is moved
 
 
 def test_pending_workload_with_suspended_dispatching():
-    workload = heard(
+    workload = workload_of(
         record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
     )
     assert workload.state is WorkloadState.PENDING

@@ -35,19 +35,19 @@ def claiming(*claims, replicas=3):
     return job("j1", spec={"tasks": [{"name": "worker", "replicas": replicas, "template": {"spec": pod}}]})
 
 
-def heard(store, template, **bound):
+def workload_of(store, template, **bound):
     return received(store, ("bindings", binding("j1", **bound)), ("jobs", template)).workloads["rb-j1"]
 
 
 def test_job_with_unmapped_claims_has_unknown_requests():
-    workload = heard(Store(), claiming(BY_TEMPLATE))
+    workload = workload_of(Store(), claiming(BY_TEMPLATE))
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
     assert "'two-gpus'" in workload.hold.subject
     assert "resourceClaimTemplates" in workload.hold.subject
 
 
 def test_claims_are_counted_as_configured():
-    workload = heard(Store(MAPPED), claiming(BY_TEMPLATE, BY_TEMPLATE | {"name": "more"}))
+    workload = workload_of(Store(MAPPED), claiming(BY_TEMPLATE, BY_TEMPLATE | {"name": "more"}))
     assert workload.hold is None
     assert workload.requirements.requests == {"cpu": 3000, "nvidia.com/gpu": 12000, "pods": 3000}
     assert workload.requirements.gang_requests == workload.requirements.requests
@@ -58,19 +58,19 @@ def test_claims_are_counted_as_configured():
     "claim", [SHARED_CLAIM, {"name": "gpus"}, BY_TEMPLATE | {"resourceClaimTemplateName": "other"}]
 )
 def test_claim_without_mapped_template_is_unknown(claim):
-    assert heard(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.REQUESTS_UNKNOWN
+    assert workload_of(Store(MAPPED), claiming(BY_TEMPLATE, claim)).hold.reason is Reason.REQUESTS_UNKNOWN
 
 
 def test_changed_mapping_applies_at_once():
     store = Store()
-    assert heard(store, claiming(BY_TEMPLATE)).hold is not None
+    assert workload_of(store, claiming(BY_TEMPLATE)).hold is not None
     store.configure(MAPPED)
     assert received(store).workloads["rb-j1"].hold is None
 
 
 def test_admitted_workload_with_unmapped_claims_is_resized():
     record = admission_record("rb-j1", queue="a", charge={"cpu": "3", "pods": "3"}, clusters=("m1",))
-    workload = heard(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
+    workload = workload_of(Store(), claiming(BY_TEMPLATE), record=record, paused=False, clusters=["m1"])
     assert workload.state is WorkloadState.ADMITTED
     assert workload.has_resized
     assert workload.hold.reason is Reason.REQUESTS_UNKNOWN

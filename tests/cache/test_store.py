@@ -67,14 +67,14 @@ def test_any_order_of_events_gives_the_same_state(order, pauses):
         apply(expected, news)
     whole = received(expected)
 
-    store, ear = Store(), FakeEventHandler()
+    store, handler = Store(), FakeEventHandler()
     for step, place in enumerate(order):
         apply(store, NEWS[place])
         if step in pauses:
-            store.sync_to(ear, 0)
-    store.sync_to(ear, 0)
+            store.sync_to(handler, 0)
+    store.sync_to(handler, 0)
 
-    assert (ear.policy, ear.queues, ear.clusters, ear.workloads) == (
+    assert (handler.policy, handler.queues, handler.clusters, handler.workloads) == (
         whole.policy,
         whole.queues,
         whole.clusters,
@@ -86,15 +86,15 @@ def test_state_after_all_events():
     store = Store()
     for news in NEWS:
         apply(store, news)
-    ear = received(store)
-    assert {uid: (item.state, item.priority_class) for uid, item in ear.workloads.items()} == {
+    handler = received(store)
+    assert {uid: (item.state, item.priority_class) for uid, item in handler.workloads.items()} == {
         "newer": (WorkloadState.PENDING, "usual"),
         "rb-j1": (WorkloadState.ADMITTED, "high"),
         "rb-j2": (WorkloadState.PENDING, "former"),
         "rb-j3": (WorkloadState.PENDING, "unheard"),
     }
-    assert [uid for uid, item in ear.workloads.items() if item.details.unknown_class] == ["rb-j2", "rb-j3"]
-    assert ear.queues["a"].weight == 3
+    assert [uid for uid, item in handler.workloads.items() if item.details.unknown_class] == ["rb-j2", "rb-j3"]
+    assert handler.queues["a"].weight == 3
 
 
 def test_only_changes_are_sent():
@@ -102,8 +102,8 @@ def test_only_changes_are_sent():
     upsert(store, *(("bindings", binding(f"j{number}")) for number in range(10)))
     store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("jobs", job("j3")))
-    assert received(store).heard == ["workload rb-j3"]
-    assert received(store).heard == []
+    assert received(store).events == ["workload rb-j3"]
+    assert received(store).events == []
 
 
 @pytest.mark.parametrize(
@@ -120,13 +120,13 @@ def test_priority_class_change_updates_its_workloads_only(changed, updated):
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2, 3)))
     store.sync_to(FakeEventHandler(), 0)
     upsert(store, ("priority_classes", changed))
-    assert received(store).heard == [f"workload {uid}" for uid in updated]
+    assert received(store).events == [f"workload {uid}" for uid in updated]
 
 
 def test_workloads_are_sent_before_clusters():
     store = Store()
     upsert(store, ("clusters", cluster("m1")), ("bindings", binding("j1")), ("queues", queue("a")))
-    assert received(store).heard == ["queue a", "workload rb-j1", "cluster m1"]
+    assert received(store).events == ["queue a", "workload rb-j1", "cluster m1"]
 
 
 def test_every_change_wakes_the_loop():
@@ -138,18 +138,18 @@ def test_every_change_wakes_the_loop():
 
 
 def test_complete_list_removes_missing_objects():
-    store, ear = Store(), FakeEventHandler()
+    store, handler = Store(), FakeEventHandler()
     upsert(store, *(("bindings", binding(f"j{number}")) for number in (1, 2)))
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")))
-    store.sync_to(ear, 0)
+    store.sync_to(handler, 0)
     replace(store, "cluster_bindings")
     replace(store, "bindings", binding("j2"))
     replace(store, "queues")
     replace(store, "clusters")
-    store.sync_to(ear, 0)
-    assert list(ear.workloads) == ["rb-j2"]
-    assert not ear.queues
-    assert not ear.clusters
+    store.sync_to(handler, 0)
+    assert list(handler.workloads) == ["rb-j2"]
+    assert not handler.queues
+    assert not handler.clusters
     assert store.binding("rb-j1") is None
 
 
@@ -163,18 +163,18 @@ def test_the_store_is_complete_when_every_kind_was_listed():
 
 
 def test_changed_configuration_updates_policy_and_default_queue():
-    store, ear = Store(), FakeEventHandler()
+    store, handler = Store(), FakeEventHandler()
     upsert(store, ("jobs", job("j1", queue="")), ("bindings", binding("j1")))
-    store.sync_to(ear, 0)
+    store.sync_to(handler, 0)
     must_list = store.configure(VolcanoGlobalConfiguration(default_queue="research", tenant_fairness="Namespace"))
-    store.sync_to(ear, 0)
+    store.sync_to(handler, 0)
     assert not must_list
-    assert ear.policy is not None
-    assert ear.policy.tenant_fairness == "Namespace"
-    assert ear.workloads["rb-j1"].queue == "research"
+    assert handler.policy is not None
+    assert handler.policy.tenant_fairness == "Namespace"
+    assert handler.workloads["rb-j1"].queue == "research"
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
-    store.sync_to(ear, 0)
-    assert not ear.workloads
+    store.sync_to(handler, 0)
+    assert not handler.workloads
 
 
 # -- observations and writes of one pending workload ----------------------------
@@ -218,10 +218,10 @@ def back_off(refusal: Refusal) -> Step:
 
 def pending() -> tuple[Store, FakeEventHandler]:
     """Return a store with one pending workload, and a handler that has received it."""
-    store, ear = Store(), FakeEventHandler()
+    store, handler = Store(), FakeEventHandler()
     upsert(store, ("bindings", binding("j1", version=10)), ("jobs", job("j1")))
-    store.sync_to(ear, 0)
-    return store, ear
+    store.sync_to(handler, 0)
+    return store, handler
 
 
 @pytest.mark.parametrize(
@@ -243,11 +243,11 @@ def pending() -> tuple[Store, FakeEventHandler]:
     ],
 )
 def test_charge_follows_observations_and_writes(steps, state):
-    store, ear = pending()
+    store, handler = pending()
     for step in steps:
         step(store)
-        store.sync_to(ear, 0)
-    workload = ear.workloads.get("rb-j1")
+        store.sync_to(handler, 0)
+    workload = handler.workloads.get("rb-j1")
     assert (workload and workload.state) == state
     if state is WorkloadState.ADMITTED:
         assert workload.admission.cluster_charges == ADMISSION_M1.cluster_charges
@@ -256,23 +256,23 @@ def test_charge_follows_observations_and_writes(steps, state):
 
 
 def test_binding_recreated_during_a_write_inherits_nothing():
-    store, ear = pending()
+    store, handler = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=20, uid="second")))
     store.confirm("rb-j1", 19)
-    store.sync_to(ear, 0)
-    assert [(uid, workload.state) for uid, workload in ear.workloads.items()] == [("second", WorkloadState.PENDING)]
+    store.sync_to(handler, 0)
+    assert [(uid, workload.state) for uid, workload in handler.workloads.items()] == [("second", WorkloadState.PENDING)]
 
 
 def test_assumed_admission_is_sent_only_when_it_failed():
-    store, ear = pending()
-    ear.heard.clear()
+    store, handler = pending()
+    handler.events.clear()
     store.assume("rb-j1", ADMISSION_M1)
-    store.sync_to(ear, 0)
-    assert ear.heard == []
+    store.sync_to(handler, 0)
+    assert handler.events == []
     store.roll_back("rb-j1", None)
-    store.sync_to(ear, 0)
-    assert ear.heard == ["workload rb-j1"]
+    store.sync_to(handler, 0)
+    assert handler.events == ["workload rb-j1"]
 
 
 @pytest.mark.parametrize(
@@ -289,30 +289,30 @@ def test_assumed_admission_is_sent_only_when_it_failed():
     ],
 )
 def test_rejected_workload_backs_off(steps, now, reason):
-    store, ear = pending()
+    store, handler = pending()
     for step in steps:
         step(store)
-        store.sync_to(ear, now)
-    hold = ear.workloads["rb-j1"].hold
+        store.sync_to(handler, now)
+    hold = handler.workloads["rb-j1"].hold
     assert (hold and hold.reason) == reason
 
 
 def test_backoff_before_a_write_keeps_assumed_writes():
-    store, ear = pending()
+    store, handler = pending()
     store.assume("rb-j1", AssumedRecordUpdate(HELD))
     store.back_off("rb-j1", Refusal(Reason.STARTUP_BACKOFF))
-    store.sync_to(ear, 0)
-    assert ear.workloads["rb-j1"].nomination == HELD
+    store.sync_to(handler, 0)
+    assert handler.workloads["rb-j1"].nomination == HELD
 
 
 def test_write_response_after_newer_event_calls_on_change():
     """The assumption that replaced the event no longer counts."""
-    store, ear = pending()
+    store, handler = pending()
     store.assume("rb-j1", ADMISSION_M1)
     upsert(store, ("bindings", binding("j1", version=21)))
     told = []
-    store.on_change.append(lambda: store.sync_to(ear, 0))
-    store.on_change.append(lambda: told.append(ear.workloads["rb-j1"].state))
+    store.on_change.append(lambda: store.sync_to(handler, 0))
+    store.on_change.append(lambda: told.append(handler.workloads["rb-j1"].state))
     upsert(store, ("bindings", binding("j1", version=20, paused=False)))
     assert told == []
     store.confirm("rb-j1", 20)

@@ -37,7 +37,7 @@ UNREADABLE = {Condition.UNREADABLE}
 NOT_RECORDED = {Condition.QUEUE_NOT_RECORDED}
 
 
-def heard(
+def workload_and_conditions(
     *bindings: bytes, jobs: tuple[bytes, ...] = (job("j1"),), configuration: VolcanoGlobalConfiguration | None = None
 ):
     """Return the only workload of these objects, or ``None``, and its binding's conditions."""
@@ -58,7 +58,7 @@ def heard_deployment(template: bytes, found: bytes):
 
 
 def test_suspended_binding_is_pending():
-    workload, remarks = heard(binding("j1"))
+    workload, remarks = workload_and_conditions(binding("j1"))
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
     assert workload.path == "Job ml/j1"
     assert (workload.queue, workload.created_at, workload.requirements.requests) == ("a", CREATED_MS, ONE)
@@ -129,7 +129,7 @@ def admitted(*clusters: str, **more) -> bytes:
     ],
 )
 def test_admitted_workload_is_charged_where_it_may_run(found, clusters, conditions):
-    workload, remarks = heard(found)
+    workload, remarks = workload_and_conditions(found)
     assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
     assert charged(workload) == dict.fromkeys(clusters, ONE)
     assert workload.has_moved == (Condition.MOVED in conditions)
@@ -147,7 +147,7 @@ def test_admitted_workload_is_charged_where_it_may_run(found, clusters, conditio
     ],
 )
 def test_charge_is_the_larger_of_record_and_template(jobs, record, charge, conditions):
-    workload, remarks = heard(admitted("m1", record=record), jobs=jobs)
+    workload, remarks = workload_and_conditions(admitted("m1", record=record), jobs=jobs)
     assert (workload.queue, charged(workload), remarks) == ("a", {"m1": charge}, conditions)
 
 
@@ -172,7 +172,7 @@ PLACED_WITHOUT_ADMISSION = {Condition.PLACED_WITHOUT_ADMISSION}
     ],
 )
 def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
-    workload, remarks = heard(found)
+    workload, remarks = workload_and_conditions(found)
     assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.PREEMPTION_IN_PROGRESS)
     assert charged(workload) == {"m1": ONE}
     assert remarks == conditions
@@ -193,7 +193,7 @@ def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
     ],
 )
 def test_workload_that_cannot_be_placed_is_not_charged(found, reason):
-    workload, remarks = heard(found)
+    workload, remarks = workload_and_conditions(found)
     assert (workload.state, workload.hold.reason, charged(workload)) == (WorkloadState.PENDING, reason, {})
     assert remarks == frozenset()
 
@@ -223,7 +223,7 @@ def test_workload_that_cannot_be_placed_is_not_charged(found, reason):
     ],
 )
 def test_requests_are_unknown_without_readable_objects(spec, jobs, says, conditions):
-    workload, remarks = heard(binding("j1", spec=spec), jobs=jobs)
+    workload, remarks = workload_and_conditions(binding("j1", spec=spec), jobs=jobs)
     assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.REQUESTS_UNKNOWN)
     assert says in (workload.hold.subject or "")
     assert remarks == conditions
@@ -250,7 +250,7 @@ TO_BE_RESUMED = {Condition.SUSPENDED_BUT_NOT_MANAGED}
     ],
 )
 def test_binding_is_no_workload(found, template, configuration, conditions):
-    assert heard(found, jobs=(template,), configuration=configuration) == (None, conditions)
+    assert workload_and_conditions(found, jobs=(template,), configuration=configuration) == (None, conditions)
 
 
 def charged(workload) -> dict[str, dict[str, int]]:
@@ -267,7 +267,7 @@ def charged(workload) -> dict[str, dict[str, int]]:
     ],
 )
 def test_every_unfinished_phase_is_charged(phase, state):
-    workload, _ = heard(admitted("m1", phases={"m1": phase}))
+    workload, _ = workload_and_conditions(admitted("m1", phases={"m1": phase}))
     assert workload.state is state
     assert charged(workload) == ({"m1": ONE} if state is WorkloadState.ADMITTED else {})
     assert (workload.admission is not None and workload.admission.reported) == (phase == "Running")
@@ -283,12 +283,12 @@ def test_the_finished_phases_are_configurable():
         }
     )
     only = VolcanoGlobalConfiguration(integrations=(rule,))
-    workload, _ = heard(admitted("m1", phases={"m1": "Running"}), configuration=only)
+    workload, _ = workload_and_conditions(admitted("m1", phases={"m1": "Running"}), configuration=only)
     assert workload.state is WorkloadState.FINISHED
 
 
 def test_evicted_workload_keeps_its_queueing_time():
-    workload, remarks = heard(binding("j1", record=EVICTED))
+    workload, remarks = workload_and_conditions(binding("j1", record=EVICTED))
     assert (workload.state, workload.hold, workload.admission) == (WorkloadState.PENDING, None, None)
     assert workload.created_at == int(datetime(2025, 1, 1, tzinfo=UTC).timestamp() * 1000)
     assert not remarks
@@ -304,7 +304,7 @@ def test_evicted_workload_keeps_its_queueing_time():
     ],
 )
 def test_queue_of_a_volcano_job(queue, record, expected):
-    workload, _ = heard(binding("j1", record=record), jobs=(job("j1", queue=queue),))
+    workload, _ = workload_and_conditions(binding("j1", record=record), jobs=(job("j1", queue=queue),))
     assert workload.queue == expected
 
 
@@ -411,7 +411,7 @@ def test_reported_components_count_except_for_volcano_jobs():
     workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding(spec=spec))
     assert workload.requirements.requests == {"cpu": 5000, "pods": 3000}
     assert workload.requirements.replicas == 0
-    volcano_job, _ = heard(binding("j1", spec=spec))
+    volcano_job, _ = workload_and_conditions(binding("j1", spec=spec))
     assert volcano_job.requirements.requests == ONE
 
 
@@ -483,7 +483,7 @@ def test_group_annotation_cannot_set_the_age(since):
     """A forged age once came before all others, and the year 1 failed every cycle."""
     forged = part(claim={**CLAIMED, "parts": 1, "minAvailable": 1, "since": since})
     assert heard_part(forged).created_at == SAID.created_at
-    plain, _ = heard(binding("j1"), jobs=(forged,))
+    plain, _ = workload_and_conditions(binding("j1"), jobs=(forged,))
     assert plain.created_at > SAID.created_at
 
 
@@ -514,7 +514,7 @@ def test_priority_is_that_of_the_priority_class(named, expected):
 
 
 def test_workload_moved_by_others_is_reported_as_not_run_there():
-    workload, _ = heard(admitted("m2", phases={"m1": "Running", "m2": "Pending"}))
+    workload, _ = workload_and_conditions(admitted("m2", phases={"m1": "Running", "m2": "Pending"}))
     assert (workload.has_moved, workload.has_run) == (True, False)
 
 
@@ -551,7 +551,7 @@ def test_binding_placed_after_external_eviction_is_not_admitted():
     ],
 )
 def test_application_failover_of_a_job_is_reported(spec, is_warned):
-    _, remarks = heard(binding("j1", spec=spec))
+    _, remarks = workload_and_conditions(binding("j1", spec=spec))
     assert remarks == ({Condition.APPLICATION_FAILOVER} if is_warned else set())
 
 
