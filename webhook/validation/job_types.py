@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.jobs import Container, Job, JobSpec, PartitionPolicy, PodSpec, PodTemplate, Task
+from controller.api.jobs import Container, Job, JobSpec, JobStatus, PartitionPolicy, PodSpec, PodTemplate, Task
 
 MPI = "mpi"
 
@@ -133,18 +133,6 @@ class ReviewedJobSpec(JobSpec, frozen=True, rename="camel"):
     def replicas(self) -> int:
         """Return the number of pods of all tasks."""
         return sum(task.replicas for task in self.all_tasks)
-
-
-class JobState(msgspec.Struct, frozen=True):
-    """State of a job."""
-
-    phase: str = ""
-
-
-class JobStatus(msgspec.Struct, frozen=True):
-    """Status of a job as the clusters report it."""
-
-    state: JobState | None = None
 
 
 class ReviewedJob(Job, frozen=True):
