@@ -44,7 +44,7 @@ from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUsages
 from controller.cli.render.queues import Queues
-from controller.cli.render.replay import History, ReplayReport
+from controller.cli.render.replay import DecisionHistory, ReplayReport
 from controller.cli.reports.data import DataSources
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
@@ -398,7 +398,7 @@ TABLES: Mapping[str, Callable[[], Table]] = {
     "json-explain-queue": lambda: answer(QueueExplanation),
     "json-replay": lambda: answer(ReplayReport),
     "json-top": lambda: answer(WorkloadUsages),
-    "json-history": lambda: answer(History),
+    "json-history": lambda: answer(DecisionHistory),
     "json-data": lambda: answer(DataSources),
     "json-visible-workloads": lambda: answer(VisibleWorkloads),
     "hyperjobs": hyperjobs,

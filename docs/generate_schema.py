@@ -13,7 +13,7 @@ from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.output import API_VERSION
 from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUsages
 from controller.cli.render.queues import Queues
-from controller.cli.render.replay import History, ReplayReport
+from controller.cli.render.replay import DecisionHistory, ReplayReport
 from controller.cli.render.simulate import SimulationReport
 from controller.cli.reports.data import DataSources
 
@@ -31,7 +31,7 @@ REPORTS: dict[str, tuple[type[msgspec.Struct], bool]] = {
     "explain-hyperjob": (HyperJobReport, True),
     "explain-queue": (QueueExplanation, True),
     "simulate": (SimulationReport, False),
-    "history": (History, False),
+    "history": (DecisionHistory, False),
     "replay": (ReplayReport, False),
     # `pending` and `explain job` for a user that may read one namespace only.
     "visible-workloads": (VisibleWorkloads, False),

@@ -63,7 +63,7 @@ class ReplayReport(msgspec.Struct, frozen=True):
     history: tuple[RecordedDecisionReport, ...] | None
 
 
-class History(msgspec.Struct, frozen=True):
+class DecisionHistory(msgspec.Struct, frozen=True):
     """The recorded decisions about one workload, sorted by time."""
 
     decisions: tuple[RecordedDecisionReport, ...]
@@ -139,7 +139,7 @@ def _clusters(fields: Fields) -> list[str]:
     )
 
 
-def history_text(report: History, style: OutputStyle) -> str:
+def history_text(report: DecisionHistory, style: OutputStyle) -> str:
     """Format the decisions about one workload as a table."""
     return "\n\n".join(
         [_history(report.decisions, style), *(paragraph(f"Note: {note}.", style) for note in report.notes)]

@@ -10,9 +10,9 @@ from controller.cli.errors import InputError
 from controller.cli.input.manifests import STDIN, display_name
 from controller.cli.render.amounts import format_time
 from controller.cli.render.replay import (
+    DecisionHistory,
     DifferenceReport,
     FileReport,
-    History,
     RecordedDecisionReport,
     ReplayReport,
 )
@@ -39,7 +39,7 @@ def replay_files(files: Sequence[str], workload: str | None) -> ReplayReport:
     return ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
 
 
-def history_files(files: Sequence[str], workload: str) -> History:
+def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
     """Return the recorded decisions about *workload* (``namespace/name``) in *files*, the first first.
 
     Raises `InputError`.
@@ -55,7 +55,7 @@ def history_files(files: Sequence[str], workload: str) -> History:
         if result.first_tampered_line is not None:
             notes.append(f"{name}: the file was altered before line {result.first_tampered_line}")
     decisions.sort(key=lambda decision: decision.time or "")
-    return History(tuple(decisions), tuple(notes))
+    return DecisionHistory(tuple(decisions), tuple(notes))
 
 
 def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecisionReport]]:

@@ -18,7 +18,7 @@ from controller.api.keys import JOBS
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, StatusReason, TemplateKey
 from controller.cache.store import Store
 from controller.controllers.job_status.pending_status import (
-    JobStatus,
+    PendingStatus,
     admitted_status,
     can_publish,
     is_evicted,
@@ -77,7 +77,7 @@ class JobStatusController:
         self._store = store
         self._dependencies = dependencies
         self._clock = clock
-        self._statuses: dict[TemplateKey, JobStatus] = {}
+        self._statuses: dict[TemplateKey, PendingStatus] = {}
         """Statuses that are not written yet."""
         self._due: list[tuple[int, TemplateKey]] = []
         """Heap of the times at which they are written."""
@@ -99,7 +99,7 @@ class JobStatusController:
         for wait in waits:
             binding = self._store.binding(wait.workload.uid)
             if binding is not None and binding.template.kind == VOLCANO_JOB:
-                self._queue(binding.template, JobStatus(wait.refusal.reason, wait, now))
+                self._queue(binding.template, PendingStatus(wait.refusal.reason, wait, now))
 
     def on_write(self, write: Write, binding: CachedBinding) -> None:
         """Queue that *binding* is admitted: its cluster reports after seconds."""
@@ -129,7 +129,7 @@ class JobStatusController:
         needed = self._dependencies
         return bool(needed.per_second) and needed.is_enabled() and needed.may_write()
 
-    def _queue(self, key: TemplateKey, status: JobStatus) -> None:
+    def _queue(self, key: TemplateKey, status: PendingStatus) -> None:
         job = self._store.jobs.get(key)
         if job is not None and job.published_reason == status.reason:
             self._statuses.pop(key, None)
@@ -196,7 +196,7 @@ class JobStatusController:
         else:
             del self._statuses[key]
 
-    def _is_obsolete(self, status: JobStatus, key: TemplateKey) -> bool:
+    def _is_obsolete(self, status: PendingStatus, key: TemplateKey) -> bool:
         """Return whether the job was admitted or evicted, or has got a binding, since the status was queued."""
         binding = self._store.binding_of(key)
         if binding is None:
@@ -205,7 +205,7 @@ class JobStatusController:
         expected = WorkloadState.ADMITTED if status.reason == StatusReason.ADMITTED else WorkloadState.PENDING
         return workload is None or workload.state is not expected
 
-    async def _write(self, job: CachedTemplate, status: JobStatus) -> None:
+    async def _write(self, job: CachedTemplate, status: PendingStatus) -> None:
         path = f"{JOBS.item_path(job.key.namespace, job.key.name)}/status"
         try:
             await self._api.patch(path, msgspec.json.encode(status_patch(job, status)), kind="merge")
@@ -241,7 +241,7 @@ class JobStatusController:
                     if can_publish(job, None) and is_unselected(job, unbound, now):
                         self._report(job, unselected_status(now))
 
-    def _report(self, job: CachedTemplate, status: JobStatus) -> None:
+    def _report(self, job: CachedTemplate, status: PendingStatus) -> None:
         if job.uid in self._reported or job.published_reason == status.reason:
             return
         self._reported.add(job.uid)

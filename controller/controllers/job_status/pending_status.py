@@ -24,7 +24,7 @@ UNBOUND_AFTER_MS = 30_000
 _MAX_MESSAGE_BYTES = 1024
 
 
-class JobStatus(msgspec.Struct, frozen=True):
+class PendingStatus(msgspec.Struct, frozen=True):
     """Why a job is pending, or that it is admitted and its clusters have not reported yet."""
 
     reason: str
@@ -45,7 +45,7 @@ def can_publish(job: CachedTemplate | None, binding: CachedBinding | None) -> bo
     return binding is None or not (binding.progress or binding.details.evicting or binding.details.deleting)
 
 
-def is_settled(status: JobStatus, binding: CachedBinding | None) -> bool:
+def is_settled(status: PendingStatus, binding: CachedBinding | None) -> bool:
     """Return whether the observed *binding* agrees with *status*: it is not placed before its admission."""
     if binding is None:
         return status.reason == Reason.NO_MATCHING_POLICY
@@ -58,9 +58,9 @@ def is_evicted(binding: CachedBinding) -> bool:
     return binding.is_suspended and record is not None and record.evictions + record.attempts > 0
 
 
-def admitted_status(binding: CachedBinding, now: int) -> JobStatus:
+def admitted_status(binding: CachedBinding, now: int) -> PendingStatus:
     """Return the status after the admission of *binding*."""
-    return JobStatus(StatusReason.ADMITTED, partial(_admission_message, binding.targets), now)
+    return PendingStatus(StatusReason.ADMITTED, partial(_admission_message, binding.targets), now)
 
 
 def _admission_message(targets: Iterable[Assignment]) -> str:
@@ -78,16 +78,16 @@ def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:
     return unbound.newest_bound_at > job.created_at or now >= unbound.newest_binding_at + UNBOUND_AFTER_MS
 
 
-def unselected_status(now: int) -> JobStatus:
+def unselected_status(now: int) -> PendingStatus:
     """Return the status of a job that no policy selects."""
-    return JobStatus(
+    return PendingStatus(
         Reason.NO_MATCHING_POLICY,
         lambda: "no PropagationPolicy selects it, so it is not queued; create a policy that selects it",
         now,
     )
 
 
-def status_patch(job: CachedTemplate, status: JobStatus) -> Mapping[str, Any]:
+def status_patch(job: CachedTemplate, status: PendingStatus) -> Mapping[str, Any]:
     """Return the merge patch that sets *status*; the API server rejects it if the job has changed."""
     state = {
         "phase": "Pending",

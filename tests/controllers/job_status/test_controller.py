@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.cache.store import Store
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
-from controller.controllers.job_status.pending_status import JobStatus, admitted_status
+from controller.controllers.job_status.pending_status import PendingStatus, admitted_status
 from controller.engine.state.workloads import WorkloadState
 from controller.kube.errors import Conflict
 from tests.cache import objects
@@ -56,7 +56,7 @@ def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at:
                 workloads[binding.uid].state = WorkloadState.ADMITTED
                 controller._queue(binding.template, replace(admitted_status(binding, 0), since=int(at * 1000)))
             else:
-                controller._queue(binding.template, JobStatus(reason, str, int(at * 1000)))
+                controller._queue(binding.template, PendingStatus(reason, str, int(at * 1000)))
         await asyncio.sleep(7)
         running.cancel()
         return api.attempts

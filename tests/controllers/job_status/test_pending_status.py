@@ -7,7 +7,7 @@ from controller.cache.objects import CachedBinding, CachedTemplate
 from controller.cache.store import Store
 from controller.cache.translate.templates import JobTranslator
 from controller.controllers.job_status.pending_status import (
-    JobStatus,
+    PendingStatus,
     can_publish,
     is_evicted,
     is_settled,
@@ -66,10 +66,10 @@ def test_status_of_reporting_cluster_is_not_overwritten():
 
 
 def test_pending_reason_waits_until_suspension_is_observed():
-    status = JobStatus("QueueLimitReached", str, 0)
+    status = PendingStatus("QueueLimitReached", str, 0)
     assert is_settled(status, cached_binding())
     assert not is_settled(status, cached_binding(paused=False, clusters=["m1"]))
-    assert is_settled(JobStatus("Admitted", str, 0), cached_binding(paused=False, clusters=["m1"]))
+    assert is_settled(PendingStatus("Admitted", str, 0), cached_binding(paused=False, clusters=["m1"]))
 
 
 def test_only_evicted_workload_waits_for_corrected_status():
@@ -97,13 +97,13 @@ def test_unselected_job_is_reported_after_karmada_had_its_chance(age, newest_bou
 def test_patch_sets_only_the_state_of_the_observed_version():
     workload = Workload(WorkloadUid("u1"), "ml", "j1", "Job", QueueName("a"), SchedulingRequirements())
     wait = Wait(workload, Refusal(Reason.QUEUE_NOT_FOUND, queue=QueueName("a")), 1)
-    patch = status_patch(cached_job(version=7), JobStatus(wait.refusal.reason, wait, 5_000))
+    patch = status_patch(cached_job(version=7), PendingStatus(wait.refusal.reason, wait, 5_000))
     state = {"phase": "Pending", "reason": "QueueNotFound", "message": pending_note(wait)}
     assert patch == {
         "metadata": {"uid": "job-j1", "resourceVersion": "7"},
         "status": {"state": {**state, "lastTransitionTime": "1970-01-01T00:00:05Z"}},
     }
-    long = status_patch(cached_job(), JobStatus("QueueLimitReached", lambda: "x" * 3000, 0))
+    long = status_patch(cached_job(), PendingStatus("QueueLimitReached", lambda: "x" * 3000, 0))
     assert len(long["status"]["state"]["message"]) == 1024
 
 
