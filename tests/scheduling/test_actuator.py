@@ -39,23 +39,23 @@ class RecordingStore(Store):
 
     def __init__(self) -> None:
         super().__init__()
-        self.settled: list[tuple[str, int]] = []
-        self.withdrawn: list[tuple[str, Refusal | None]] = []
+        self.confirmed: list[tuple[str, int]] = []
+        self.rolled_back: list[tuple[str, Refusal | None]] = []
         self.changed = asyncio.Event()
 
     def confirm(self, uid: WorkloadUid, resource_version: int) -> None:
         super().confirm(uid, resource_version)
-        self.settled.append((uid, resource_version))
+        self.confirmed.append((uid, resource_version))
         self.changed.set()
 
     def roll_back(self, uid: WorkloadUid, refusal: Refusal | None) -> None:
         super().roll_back(uid, refusal)
-        self.withdrawn.append((uid, refusal))
+        self.rolled_back.append((uid, refusal))
         self.changed.set()
 
-    async def heard_of(self, count: int = 1) -> None:
+    async def wait_for_outcomes(self, count: int = 1) -> None:
         async with asyncio.timeout(LIMIT_SECONDS):
-            while len(self.settled) + len(self.withdrawn) < count:
+            while len(self.confirmed) + len(self.rolled_back) < count:
                 self.changed.clear()
                 await self.changed.wait()
 
@@ -64,10 +64,10 @@ class Stage:
     """An actuator with its dependencies."""
 
     def __init__(self, api: Api) -> None:
-        self.books, self.metrics = RecordingStore(), ControllerMetrics()
+        self.store, self.metrics = RecordingStore(), ControllerMetrics()
         self.leading = asyncio.Event()
         self.leading.set()
-        self.actuator = Actuator(api, self.books, metrics=self.metrics, may_write=self.leading.is_set)
+        self.actuator = Actuator(api, self.store, metrics=self.metrics, may_write=self.leading.is_set)
         self.actuator.retries = partial(Backoff, initial=0.02, maximum=0.02)
 
     def admit(self, uid: str = "u1", *, resource_version: int = 5) -> None:
@@ -95,13 +95,13 @@ async def test_response_of_an_observed_write_is_not_decoded(server, tmp_path):
     server.says("PATCH", path("u1"), answering(200, stored(version=9, paused=False)))
     confirmed = []
     async with acting(server, tmp_path) as stage:
-        upsert(stage.books, ("bindings", raw(stored(version=9, paused=False))))
-        known = stage.books.binding("u1")
+        upsert(stage.store, ("bindings", raw(stored(version=9, paused=False))))
+        known = stage.store.binding("u1")
         stage.actuator.on_write_confirmed.append(lambda _, facts: confirmed.append(facts))
         stage.admit(resource_version=5)
-        await stage.books.heard_of()
+        await stage.store.wait_for_outcomes()
     assert confirmed[0] is known
-    assert stage.books.settled == [("u1", 9)]
+    assert stage.store.confirmed == [("u1", 9)]
 
 
 async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path):
@@ -112,8 +112,8 @@ async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path):
         for times in range(1, 6):
             before = time.time_ns() // 1_000_000
             stage.admit(resource_version=5)
-            await stage.books.heard_of(times)
-            refusal = stage.books.withdrawn[-1][1]
+            await stage.store.wait_for_outcomes(times)
+            refusal = stage.store.rolled_back[-1][1]
             assert refusal.reason is Reason.STARTUP_BACKOFF
             delays.append(refusal.until - before)
     assert delays[0] >= 1000
@@ -158,11 +158,11 @@ async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answ
     async with acting(server, tmp_path) as stage:
         began = time.monotonic()
         stage.admit()
-        await stage.books.heard_of()
+        await stage.store.wait_for_outcomes()
         assert time.monotonic() - began >= 0.2 * (len(patch_answers) - 1)
-    assert stage.books.settled == ([cached] if confirmed else [])
-    assert [uid for uid, _ in stage.books.withdrawn] == ([] if confirmed else ["u1"])
-    assert [(found.uid, found.resource_version) for found in stage.books.bindings] == ([cached] if cached else [])
+    assert stage.store.confirmed == ([cached] if confirmed else [])
+    assert [uid for uid, _ in stage.store.rolled_back] == ([] if confirmed else ["u1"])
+    assert [(found.uid, found.resource_version) for found in stage.store.bindings] == ([cached] if cached else [])
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (len(patch_answers), len(get_answers))
 
 
@@ -172,9 +172,9 @@ async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_pat
     async with acting(server, tmp_path) as stage:
         began = time.monotonic()
         stage.admit()
-        await stage.books.heard_of()
+        await stage.store.wait_for_outcomes()
         assert time.monotonic() - began >= 0.2
-    assert len(stage.books.withdrawn) == 1
+    assert len(stage.store.rolled_back) == 1
     assert len(server.seen("GET")) > 1
 
 
@@ -201,7 +201,7 @@ async def test_requests_in_flight_stay_within_limit(server, tmp_path, uids, most
         for uid in uids:
             server.says("PATCH", path(uid), counted)
             stage.admit(uid)
-        await stage.books.heard_of(len(uids))
+        await stage.store.wait_for_outcomes(len(uids))
     assert most == most_at_once
     assert len(server.seen("PATCH")) == len(uids)
 
@@ -241,8 +241,8 @@ async def test_standby_writes_nothing_and_rolls_back(server, tmp_path):
     async with acting(server, tmp_path) as stage:
         stage.leading.clear()
         stage.admit()
-        await stage.books.heard_of()
-    assert stage.books.withdrawn == [("u1", None)]
+        await stage.store.wait_for_outcomes()
+    assert stage.store.rolled_back == [("u1", None)]
     assert not server.requests
 
 
@@ -269,11 +269,11 @@ async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp
         stage.leading.clear()
         stage.actuator.drop_unsent()
         assert not stage.actuator.is_drained
-        assert stage.books.withdrawn == [("u2", None), ("u3", None)]
+        assert stage.store.rolled_back == [("u2", None), ("u3", None)]
         go_on.set()
-        await stage.books.heard_of(3)
+        await stage.store.wait_for_outcomes(3)
         assert stage.actuator.pending == 0
-    assert stage.books.settled == [("u1", 5)]
+    assert stage.store.confirmed == [("u1", 5)]
     assert stage.actuator.is_drained
     assert len(server.seen("PATCH")) == 1
 
@@ -287,7 +287,7 @@ async def test_stop_finishes_requests_in_flight(server, tmp_path):
         await arrived.wait()
         stage.actuator.stop()
         go_on.set()
-    assert stage.books.settled == [("u1", 5)]
+    assert stage.store.confirmed == [("u1", 5)]
     assert len(server.seen("PATCH")) == 1
 
 
@@ -316,5 +316,5 @@ async def test_unreachable_server_keeps_decision_charged(tmp_path):
             stage.admit()
             await asyncio.sleep(0.1)
             assert stage.actuator.pending == 1
-            assert not stage.books.withdrawn
+            assert not stage.store.rolled_back
             stage.actuator.stop()
