@@ -56,9 +56,9 @@ def _is_managed(binding: ResourceBinding, configuration: VolcanoGlobalConfigurat
     meta, template = binding.metadata, binding.spec.resource
     if ADMISSION_ANNOTATION in meta.annotations:
         return True
-    group, slash, _ = template.api_version.rpartition("/")
+    group, _, _ = template.api_version.rpartition("/")
     gated = {(JOBS.group, JOBS.kind), *((rule.group, rule.kind) for rule in configuration.integrations)}
-    return (group if slash else "", template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
+    return (group, template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 
 async def resume(api: Api, suspended: SuspendedBinding) -> Literal["resumed", "changed", "gone"]:

@@ -59,8 +59,8 @@ class TemplateReference(msgspec.Struct, frozen=True, rename="camel"):
 
     def group_kind(self) -> GroupKind:
         """Return the kind without its version."""
-        group, slash, _ = self.api_version.rpartition("/")
-        return GroupKind(group if slash else "", self.kind)
+        group, _, _ = self.api_version.rpartition("/")
+        return GroupKind(group, self.kind)
 
 
 class ReviewedBindingSpec(msgspec.Struct, frozen=True, rename="camel"):

@@ -263,8 +263,7 @@ class IntegrationRule(_Section):
     @property
     def group(self) -> str:
         """API group, empty for the core group."""
-        group, slash, _ = self.api_version.rpartition("/")
-        return group if slash else ""
+        return self.api_version.rpartition("/")[0]
 
 
 class ResourceClaimTemplate(_Section):

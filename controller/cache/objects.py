@@ -35,8 +35,8 @@ BATCH_JOB = GroupKind("Job.batch")
 @lru_cache(maxsize=1024)
 def group_kind(api: ApiKind) -> GroupKind:
     """Return the group and kind of *api*, without its version; all objects of a kind share the value."""
-    group, slash, _ = api.group_version.rpartition("/")
-    return GroupKind(f"{api.kind}.{group if slash else ''}")
+    group, _, _ = api.group_version.rpartition("/")
+    return GroupKind(f"{api.kind}.{group}")
 
 
 class ObjectKey(NamedTuple):

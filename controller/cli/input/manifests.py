@@ -47,8 +47,7 @@ class Manifest:
     @property
     def group(self) -> str:
         """Return the API group, empty for the core group."""
-        group, slash, _ = self.api_version.rpartition("/")
-        return group if slash else ""
+        return self.api_version.rpartition("/")[0]
 
     @property
     def group_kind(self) -> GroupKind:
