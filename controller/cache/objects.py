@@ -243,6 +243,8 @@ class CachedHyperJob:
     """How many parts must be admitted together (G1)."""
     key: TemplateKey | None = None
     """Group, namespace and name, by which DataSourceClaims refer to it."""
+    finished: frozenset[str] = frozenset()
+    """Names of the parts that have completed or failed. They count as started, also once their Jobs are deleted."""
 
 
 class CachedTemplate(msgspec.Struct, frozen=True, gc=False):

@@ -449,6 +449,19 @@ def test_listed_parts_of_a_hyperjob_are_one_gang():
 
 
 @pytest.mark.parametrize(
+    ("finished", "gang"),
+    [
+        pytest.param({"j2"}, HyperJobGang("hyper/s1", parts=2, minimum=1), id="one-of-two-has-started"),
+        pytest.param({"j2", "j3"}, HyperJobGang("hyper/s1", parts=1, minimum=1), id="it-is-the-last"),
+        pytest.param({"j1"}, None, id="finished-itself"),
+    ],
+)
+def test_finished_parts_count_as_started_without_their_jobs(finished, gang):
+    workload = heard_part(part(), replace(SAID, finished=frozenset(finished)))
+    assert (workload.gang, workload.hold, workload.created_at) == (gang, None, SAID.created_at)
+
+
+@pytest.mark.parametrize(
     ("template", "said"),
     [
         pytest.param(part(), None, id="no-such-hyperjob"),

@@ -139,10 +139,14 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
         return _NOT_LISTED
     if hyperjob.split != split or template.key.name not in hyperjob.parts:
         return _NOT_LISTED
-    parts = len(hyperjob.parts)
     # Jobs may be recreated while the HyperJob is pending, so its age counts, but only for Jobs younger than it.
     created_at = min(hyperjob.created_at, template.created_at)
-    return Membership(HyperJobGang(f"{uid}/{split}", parts, min(max(hyperjob.minimum, 1), parts)), created_at)
+    if template.key.name in hyperjob.finished:
+        return Membership(created_at=created_at)
+    finished = len(hyperjob.finished)
+    parts = len(hyperjob.parts) - finished
+    minimum = min(max(hyperjob.minimum - finished, 1), parts)
+    return Membership(HyperJobGang(f"{uid}/{split}", parts, minimum), created_at)
 
 
 def node_claim(pod: PodSpec) -> str | None:

@@ -29,7 +29,7 @@ from controller.api.keys import (
 from controller.api.volcanojobs import LEADER_TASKS, JobSpec, TemplateContainer, TemplateTask
 from controller.cache.objects import CachedHyperJob, TemplateKey, group_kind
 from controller.cache.translate.units import to_milliseconds
-from controller.controllers.hyperjob.observed import ObservedHyperJob
+from controller.controllers.hyperjob.observed import TERMINAL, ObservedHyperJob
 from controller.controllers.hyperjob.pod_distribution import part_minimum, task_minimum
 from controller.engine.state.clusters import ApiKind
 
@@ -149,6 +149,7 @@ def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> Cached
         split=_split_id(parts),
         parts=frozenset(part.name for part in parts),
         minimum=minimum_parts(hyperjob, len(parts)),
+        finished=frozenset(part.name for part in parts if part.phase in TERMINAL),
         key=hyperjob_key(hyperjob),
     )
 

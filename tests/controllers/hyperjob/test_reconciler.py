@@ -191,6 +191,8 @@ async def test_regression_jobs_deleted_by_ttl_are_not_recreated(harness):
         await harness.reconcile()
         harness.remove(JOBS, name)
         await harness.reconcile()
+        admitted = cached_hyperjob_of(harness.hyperjob(HYPERJOBS, ObjectKey(NAMESPACE, "llm")))
+        assert name in admitted.finished, "the other part may start without it"
     status = harness.status()
     assert (status["phase"], harness.names()) == ("Completed", [])
     states = {"llm-t-0": {"phase": "Completed"}, "llm-t-1": {"phase": "Completed"}}
