@@ -349,7 +349,7 @@ def schedulable_classes(context: Context, quota: Quota) -> Steps[Mapping[QueueNa
 def _leaf_classes(
     context: Context, quota: Quota, leaf: Node, feasible: AbstractSet[int]
 ) -> Steps[list[SchedulableClass]]:
-    """Return the classes of a leaf that may be tried; of a fifo queue all, and only if its head may.
+    """Return the classes of a leaf that may be tried; of a fifo queue all that can block it, and only if its head may.
 
     Only requirements with *feasible* slots may be tried.
     """
@@ -369,7 +369,7 @@ def _leaf_classes(
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
         may_try = any(workload_class.head is first for workload_class in tried)
-        tried = [each for each in classes if each.inadmissible is None and each.is_waiting] if may_try else []
+        tried = [each for each in classes if each.inadmissible is None] if may_try else []
     return [
         SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
         for workload_class in tried
@@ -431,5 +431,5 @@ def _queueing_hint(exceeded: Refusal, leaf: Node, quota: Quota) -> QueueingHint 
     if exceeded.queue is None or exceeded.is_total_capacity:
         return None
     is_reserved = exceeded.queue == ROOT
-    branch = next(node.name for node in leaf.path() if node.depth == 1) if is_reserved else QueueName(exceeded.queue)
+    branch = leaf.branch.name if is_reserved else QueueName(exceeded.queue)
     return QueueingHint(branch, quota.free_counts[branch], quota.generation, or_unreserved_at_root=is_reserved)

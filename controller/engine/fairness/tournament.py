@@ -70,10 +70,13 @@ class LeafIterator:
         return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
-        """Return the first remaining head."""
+        """Return the first remaining head; none while a nominated or leaving workload blocks a fifo queue (O5)."""
         if not self._heap:
             return None
         entry = self._classes[self._heap[0][3]]
+        if not entry.workload_class.is_waiting:
+            self.skip_all()
+            return None
         return Head(entry.workload_class.head, entry.workload_class, self.leaf, entry.resources)
 
     def charges(self) -> Iterable[Resources]:

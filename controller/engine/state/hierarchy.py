@@ -85,6 +85,11 @@ class Node:
             yield node
             node = node.parent
 
+    @property
+    def branch(self) -> "Node":
+        """Return the ancestor just below the root, which may be this node; the root for itself."""
+        return next((node for node in self.path() if node.depth == 1), self)
+
     def limits_resource(self, resource: str) -> bool:
         """Return whether this queue limits *resource*: all but ``pods``, which only queues that name it limit."""
         return resource != PODS or self.limits_pods
