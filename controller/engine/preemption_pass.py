@@ -3,7 +3,7 @@
 Evicted workloads free capacity later, so a preemptor is nominated to a cluster in place of being admitted.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
@@ -50,8 +50,9 @@ class PreemptionPass:
         """Carry out all preemptions that succeed; say whether there was any."""
         self._failed.clear()
         has_preempted = False
-        while (plan := (yield from self._next_plan())) is not None:
-            self._apply(*plan)
+        while (found := (yield from self._next_plan())) is not None:
+            self._apply(*found)
+            self._retry_branches_of(found[0].victims)
             has_preempted = True
             # An evicted workload may be pending for another reason than capacity: it requests nothing then, and
             # does not block a fifo queue.
@@ -73,8 +74,6 @@ class PreemptionPass:
             if self._admission.fits(head):
                 return True
             plans[head.workload_class] = self._plan_for(head)
-            if plans[head.workload_class] is None:
-                self._failed.update(self._classes_tried_with(head))
             return plans[head.workload_class] is not None
 
         heads = HeadIterator(self._shares, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
@@ -86,9 +85,14 @@ class PreemptionPass:
             plan = plans[head.workload_class] if head.workload_class in plans else self._plan_for(head)
             if plan is not None:
                 return plan
-            self._failed.update(self._classes_tried_with(head))
             heads.on_skipped(head)
         return None
+
+    def _retry_branches_of(self, victims: Iterable[Victim]) -> None:
+        """Try the failed classes of a branch again that has less usage now: they may be within its fair share."""
+        branches = {victim.node.branch for victim in victims}
+        nodes = self._shares.quota.tree.nodes
+        self._failed = {failed for failed in self._failed if nodes[failed.queue].branch not in branches}
 
     def _classes_tried_with(self, head: Head) -> list[WorkloadClass]:
         """Return the workload classes that share the result: all classes of a HyperJob that starts together."""
@@ -136,15 +140,33 @@ class PreemptionPass:
         return asks and self._shares.first_above_fair_share(leaf, charge) is None
 
     def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
-        """Return a plan for a blocked head: by reclaim, else by preemption (P2)."""
+        """Return a plan for a blocked head.
+
+        A class that may not preempt, or is within its fair share and finds no victims, has failed. Any other may
+        succeed after the next preemption, which may take the capacity where it fits now, or let it borrow.
+        """
         parts = search.parts_to_admit(self._context.workloads, head)
         of = self._context.feasibility_cache.get
         feasibilities = [of(self._context.pending.class_of(part.uid).requirements) for part in parts]
-        if not feasibilities or not all(feasibility.needs_one_cluster for feasibility in feasibilities):
-            return None
         charge = total(feasibility.charge for feasibility in feasibilities)
-        if self._fits_after_evictions(head, parts, charge):
-            return None
+        plan, may_succeed_later = None, False
+        if (
+            self._may_preempt(head.leaf, head.workload_class)
+            and feasibilities
+            and all(feasibility.needs_one_cluster for feasibility in feasibilities)
+        ):
+            if self._fits_after_evictions(head, parts, charge):
+                return None
+            plan = self._find_plan(head, parts, charge)
+            may_succeed_later = not self._is_entitled(head.leaf, charge)
+        if plan is None and not may_succeed_later:
+            self._failed.update(self._classes_tried_with(head))
+        return plan
+
+    def _find_plan(
+        self, head: Head, parts: Sequence[Workload], charge: Resources
+    ) -> tuple[PreemptionPlan, EvictionReason] | None:
+        """Return a plan by reclaim, or else by preemption (P2)."""
         if self._may_reclaim(head, charge):
             candidates = reclaim.reclaim_candidates(self._policy.reclaim, self._shares, head, charge, self._candidates)
             plan = self._search(
