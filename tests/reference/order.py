@@ -145,7 +145,12 @@ class Model:
         heads = self.heads(self.can_admit)
         if not self.reclaim:
             return self.admit(self.first(self.entitled(heads) or heads)) or self.exchange_once()
-        return self.admit(self.first(self.entitled(heads))) or self.exchange_once() or self.admit(self.first(heads))
+        if self.admit(self.first(self.entitled(heads))):
+            return True
+        has_exchanged = False
+        while self.exchange_once():
+            has_exchanged = True
+        return has_exchanged or self.admit(self.first(heads))
 
     def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
         """Return the heads within their fair shares; empty where fair shares do not matter."""

@@ -31,10 +31,10 @@ class Search:
         found = []
         for cluster in (each.name for each in self.model.candidates(self.job)):
             self.resources = {resource for _, resource in self.lacks(cluster, self.before)}
-            if victims := self.victims(cluster):
-                worst = max(self.rank(victim, self.before) for victim in victims)
+            if ranks := self.victims(cluster):
+                victims = [self.tree.jobs[name] for name in ranks]
                 order = self.model.preference(self.job, cluster, less(self.before, *victims))
-                found.append((worst, len(victims), order, victims, cluster))
+                found.append((max(ranks.values()), len(victims), order, victims, cluster))
         return min(found, key=lambda each: each[:3])[3:] if found else None
 
     def lacks(self, cluster: str, usage: Running) -> Lacks:
@@ -54,25 +54,27 @@ class Search:
     def able(self, usage: Running) -> list[Job]:
         return [self.tree.jobs[name] for name in usage if self.may_evict(self.tree.jobs[name], usage)]
 
-    def victims(self, cluster: str) -> list[Job]:
-        """Return the victims on one cluster; empty where they do not suffice."""
+    def victims(self, cluster: str) -> dict[str, tuple]:
+        """Return the victims on one cluster in order, with their ranks; empty where they do not suffice."""
         chosen: list[Job] = []
         usage, ranks = self.before, {}
         while missing := self.lacks(cluster, usage):
             able = [victim for victim in self.able(usage) if self.helps(victim, cluster, missing)]
             if not able:
-                return []
+                return {}
             ranks |= {victim.name: self.rank(victim, usage) for victim in able}
             chosen.append(min(able, key=lambda victim: ranks[victim.name]))
             usage = less(self.before, *chosen)
         tier = self.rank(chosen[-1], self.before)[:3] if chosen else ()
         alike = [victim for victim in self.able(self.before) if self.rank(victim, self.before)[:3] == tier]
         if alone := [victim for victim in alike if self.works([victim], cluster)]:
-            return [min(alone, key=lambda victim: (self.size(victim), self.rank(victim, self.before)))]
+            smallest = min(alone, key=lambda victim: (self.size(victim), self.rank(victim, self.before)))
+            return {smallest.name: self.rank(smallest, self.before)}
         for victim in reversed(list(chosen)):
             rest = [each for each in chosen if each is not victim]
             chosen = rest if self.works(rest, cluster) else chosen
-        return sorted(chosen, key=lambda victim: ranks[victim.name]) if self.works(chosen, cluster) else []
+        order = sorted((victim.name for victim in chosen), key=lambda name: ranks[name])
+        return {name: ranks[name] for name in order} if self.works(chosen, cluster) else {}
 
     def size(self, victim: Job) -> list[Fraction]:
         """Return the victim's requests relative to the job's, for each missing resource, largest first."""
