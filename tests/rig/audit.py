@@ -32,13 +32,14 @@ class Request:
     def target(self) -> tuple[str, str, str, str]:
         """Return the written object; for patches that test a uid, the object with that uid.
 
-        Another reason in the status of a job is another write.
+        Another reason in the status of a job is another write, and so is a resumption after a suspension.
         """
-        tests = self.body if isinstance(self.body, list) else []
-        uid = next((str(test.get("value")) for test in tests if test.get("path") == "/metadata/uid"), "")
+        operations = self.body if isinstance(self.body, list) else []
+        written = {each.get("path"): str(each.get("value")) for each in operations}
+        uid, suspended = written.get("/metadata/uid", ""), written.get("/spec/suspension/scheduling", "")
         state = (self.body.get("status") or {}).get("state") if isinstance(self.body, dict) else None
         reason = str(state.get("reason", "")) if isinstance(state, dict) else ""
-        return self.resource, self.namespace, self.name, uid or reason
+        return self.resource, self.namespace, self.name, uid + suspended or reason
 
     @property
     def done(self) -> bool:
