@@ -241,9 +241,9 @@ class PreemptionPass:
         head, now = plan.attempt.head, self._admission.now
         policy = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         first_uid, first_cluster = next(iter(plan.clusters.items()))
-        for workload in (workload for victim in plan.victims for workload in victim.workloads):
+        victims = [workload for victim in plan.victims for workload in victim.workloads]
+        for workload in victims:
             self._admission.assume(workload.evicted(), now)
-            self._invalidate(workload.queue)
             evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
         for uid, cluster in plan.clusters.items():
@@ -252,7 +252,8 @@ class PreemptionPass:
             nomination = Nomination(cluster, now, len(self.notes), charge)
             self.notes.append(RecordUpdate(part, nomination))
             self._admission.assume(part.nominated_as(nomination), now)
-        self._invalidate(head.workload.queue)
+        for queue in sorted({head.workload.queue, *(workload.queue for workload in victims)}):
+            self._invalidate(queue)
 
     def _invalidate(self, queue: QueueName) -> None:
         self._candidates.invalidate(queue)

@@ -4,7 +4,7 @@ From them follows where workloads would fit once borrowed capacity is reclaimed 
 candidate may be evicted for a certain preemptor.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
@@ -47,6 +47,16 @@ class Victim:
     """The highest job priority among them, as raised by waiting when they were admitted (O10)."""
     preceded_by: "Victim | None" = None
     """Victim of the same gang that must go first: above the gang minimum, parts go one by one."""
+    kind: tuple[QueueName, frozenset[tuple[str, int]], bool] = field(init=False)
+    """Queue, charge, and whether it exceeds its charge: a policy decides alike on all victims of one kind."""
+
+    bookings: tuple[ClusterCharge, ...] = field(init=False)
+    """Their charges by cluster; a field, because a search reads them for each cluster."""
+
+    def __post_init__(self) -> None:
+        bookings = tuple(booking for admission in self.admissions for booking in admission.cluster_charges)
+        object.__setattr__(self, "bookings", bookings)
+        object.__setattr__(self, "kind", (self.node.name, frozenset(self.charge.items()), self.exceeds_charge))
 
     @property
     def queue(self) -> QueueName:
@@ -77,11 +87,6 @@ class Victim:
     def admissions(self) -> list[Admission]:
         """Return their admissions."""
         return [workload.admission for workload in self.workloads if workload.admission is not None]
-
-    @property
-    def bookings(self) -> list[ClusterCharge]:
-        """Return their charges by cluster."""
-        return [booking for admission in self.admissions for booking in admission.cluster_charges]
 
     def charge_on(self, name: ClusterName) -> Resources:
         """Return their charge on a cluster."""

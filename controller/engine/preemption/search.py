@@ -81,6 +81,8 @@ class PreemptionAttempt:
         self.charge = total(workload_class.charge for workload_class in workload_classes)
         self.quota = queue_shares.quota.overlay()
         self.selected: dict[Victim, SelectionRank] = {}
+        self.evaluated: dict[object, tuple[bool, int]] = {}
+        """For each kind of victims, whether the policy allows one next, and its tier; until the selection changes."""
         self._requested = {name: amounts for name, (_, amounts) in targets.items()}
         self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, _) in targets.items()}
         self.initial_shortage = self.shortage()
@@ -109,7 +111,7 @@ class PreemptionAttempt:
         """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
         if shortage.clusters:
             charges = [cluster_charge for cluster_charge in victim.bookings if cluster_charge.cluster in self._free]
-            return any(
+            return bool(charges) and any(
                 cluster_charge.charge.get(name, 0) > 0 and cluster_charge.cluster in clusters
                 for cluster_charge in charges
                 for name, clusters in shortage.clusters.items()
@@ -138,6 +140,7 @@ class PreemptionAttempt:
         return self.selected.pop(victim)
 
     def _release(self, victim: Victim, times: int) -> None:
+        self.evaluated.clear()
         self.quota.add_usage(victim.node, scale(victim.charge, -times))
         for cluster_charge in victim.bookings:
             if cluster_charge.cluster in self._free:
@@ -268,21 +271,25 @@ def _select_tier(
         if not shortage or lacks_capacity != bool(shortage.clusters):
             break
         if (
-            not attempt.may_select(victim)
-            or not attempt.helps(victim, shortage)
-            or not policy.allows(attempt, victim, shortage)
+            attempt.may_select(victim)
+            and attempt.helps(victim, shortage)
+            and _evaluate(attempt, victim, policy, shortage) == (True, tier)
         ):
-            continue
-        if tier == _tier(attempt, victim, policy, shortage):
             attempt.select(victim, (tier, victim.rank))
             shortage = attempt.shortage()
     return shortage
 
 
-def _tier(attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy, shortage: Shortage) -> int:
-    if victim.exceeds_charge:
-        return 0
-    return 1 if policy.keeps_fair_share(attempt, victim, shortage) else 2
+def _evaluate(
+    attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy, shortage: Shortage
+) -> tuple[bool, int]:
+    """Return whether *victim* may be selected next, and its tier."""
+    known = attempt.evaluated.get(victim.kind)
+    if known is None:
+        keeps = not victim.exceeds_charge and policy.keeps_fair_share(attempt, victim, shortage)
+        tier = 0 if victim.exceeds_charge else 1 if keeps else 2
+        known = attempt.evaluated[victim.kind] = policy.allows(attempt, victim, shortage), tier
+    return known
 
 
 def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
@@ -290,18 +297,18 @@ def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim],
     selected = dict(attempt.selected)
     for victim in selected:
         attempt.unselect(victim)
-    last = next(reversed(selected))
-    tier = _tier_key((_tier(attempt, last, policy, attempt.initial_shortage), last.rank))
+    last, shortage = next(reversed(selected)), attempt.initial_shortage
+    tier = _evaluate(attempt, last, policy, shortage)[1]
     candidates_alone = [
         (_relative_size(attempt, victim), number, victim)
         for number, victim in enumerate(candidates)
         if attempt.may_select(victim)
-        and attempt.helps(victim, attempt.initial_shortage)
-        and policy.allows(attempt, victim, attempt.initial_shortage)
-        and _tier_key((_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank)) == tier
+        and attempt.helps(victim, shortage)
+        and _evaluate(attempt, victim, policy, shortage) == (True, tier)
+        and _tier_key((tier, victim.rank)) == _tier_key((tier, last.rank))
     ]
     for _, _, victim in sorted(candidates_alone, key=lambda item: item[:2]):
-        attempt.select(victim, (_tier(attempt, victim, policy, attempt.initial_shortage), victim.rank))
+        attempt.select(victim, (tier, victim.rank))
         if not attempt.shortage() and policy.accepts(attempt):
             return True
         attempt.unselect(victim)
