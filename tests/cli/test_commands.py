@@ -24,6 +24,20 @@ def test_closed_pipe_prints_no_traceback(tmp_path):
         assert process.wait(timeout=LIMIT_SECONDS) == 0
 
 
+def test_watch_ends_when_its_reader_is_gone(tmp_path):
+    path = write(tmp_path, queue("a"))
+    command = [sys.executable, "-m", "controller.cli", "queues", "-f", path, "--watch"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdout.readline().startswith(b"QUEUE")
+        process.stdout.close()
+        Path(write(tmp_path, queue("a"), queue("b"), name="new")).rename(path)
+        try:
+            assert process.wait(timeout=LIMIT_SECONDS) == 0
+        finally:
+            process.kill()
+        assert process.stderr.read() == b""
+
+
 def imported_by(*words):
     """Return the modules that a command imports."""
     report = "try: main()\nfinally: print(*sys.modules, file=sys.stderr)"

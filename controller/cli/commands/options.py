@@ -178,7 +178,8 @@ class CommonOptions:
         while True:
             text = self._format(*build(), to_text, is_listing=is_listing)
             if text != last:
-                print_text(f"{_CLEAR if is_terminal else ''}{text}")
+                if not print_text(f"{_CLEAR if is_terminal else ''}{text}"):
+                    return
                 last = text
             time.sleep(_WATCH_SECONDS)
 

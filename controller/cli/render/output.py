@@ -233,14 +233,19 @@ def serialize(report: "msgspec.Struct", output: Format, head: Mapping[str, Any] 
     return text.rstrip()
 
 
-def print_text(text: str) -> None:
-    """Write *text* to standard output; a reader that closes the pipe early, such as ``head``, is not an error."""
+def print_text(text: str) -> bool:
+    """Write *text* to standard output, and return whether its reader is still there.
+
+    A reader that closes the pipe early, such as ``head``, is not an error.
+    """
     try:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes standard output again at exit and would print this error.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return False
+    return True
 
 
 @contextmanager
