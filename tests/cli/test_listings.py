@@ -80,6 +80,10 @@ def test_listing_is_selected_and_sorted(run, state, arguments, expected):
     assert (ended.code, ended.out.split()) == (0, expected)
 
 
+def test_list_without_objects_prints_no_name(run, state):
+    assert run("pending", "-n", "lab", "-o", "name", "-f", state).out == ""
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "expected"),
     [

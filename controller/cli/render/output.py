@@ -239,7 +239,8 @@ def print_text(text: str) -> bool:
     A reader that closes the pipe early, such as ``head``, is not an error.
     """
     try:
-        sys.stdout.write(f"{text}\n")
+        # No line for a list of no names, which programs count.
+        sys.stdout.write(f"{text}\n" if text else "")
         sys.stdout.flush()
     except BrokenPipeError:
         # The interpreter flushes standard output again at exit and would print this error.
