@@ -145,8 +145,10 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         assert (code, "secret" in listed, "secret" in text) == (0, False, False), listed
         url, ca = environment["VOLCANO_GLOBAL_SERVER_URL"], environment["VOLCANO_GLOBAL_SERVER_CA"]
         server = ["--server-url", url, "--server-ca", ca]
-        code, asked = await command(plane, {}, "explain", "job", "mine", "-n", namespace, "-o", "json", *server)
-        assert (code, asked.partition("{")[2]) == (0, listed.partition("{")[2])
+        # As `pending -o name` prints it.
+        name = f"job.batch.volcano.sh/{namespace}/mine"
+        code, asked = await command(plane, {}, "explain", "job", name, "-o", "json", *server)
+        assert (code, asked.partition("{")[2]) == (0, listed.partition("{")[2]), asked
         code, asked = await command(plane, {}, "pending", "-n", namespace, "-q", "shared", *server)
         assert (code, "does not apply --queue" in asked, "mine" in asked) == (0, True, True), asked
         code, table = await command(plane, environment, "pending", "-n", namespace)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from controller.cli.commands.options import CommonOptions, LiveReadError
+from controller.cli.commands.options import CommonOptions, LiveReadError, parse_job
 from controller.cli.render.output import escape
 
 if TYPE_CHECKING:
@@ -56,8 +56,9 @@ def with_tenant_fallback(command: Callable[..., None]) -> Callable[..., None]:
     @functools.wraps(command)
     def run(options: CommonOptions, *arguments: Any, **named: Any) -> None:
         server = {name: named.pop(name, None) for name in added}
-        within, _, name = str(named.get("name") or "").rpartition("/")
-        namespace = within or named.get("namespace") or "default"
+        namespace, name = named.get("namespace") or "default", ""
+        if "name" in named:
+            namespace, name = parse_job(named["name"], named["namespace"])
         ignored = [flag for option, flag in _NOT_APPLIED.items() if named.get(option)]
         if any(server.values()):
             if options.files:
