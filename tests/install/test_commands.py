@@ -206,6 +206,15 @@ def test_second_register_preserves_the_bundle(plane, command, secret):
     assert bundles(plane) == expected, "certs publishes the new bundle of the others"
 
 
+def test_repaired_webhook_configurations_are_removed(plane, command, objects):
+    # As the controller creates a deleted one: with the metadata of the file.
+    for manifest in yaml.safe_load_all((objects / "webhooks.yaml").read_text()):
+        plane.admin.create((MUTATING if "Mutating" in manifest["kind"] else VALIDATING).rpartition("/")[0], manifest)
+    command("remove")
+    assert not exists(plane.admin, MUTATING)
+    assert not exists(plane.admin, VALIDATING)
+
+
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
 BATCH_JOB = {"apiVersion": "batch/v1", "kind": "Job"}
 VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
