@@ -90,6 +90,27 @@ def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
         ),
         pytest.param({"webhook": {"minAvailable": "51%"}}, "webhook.minAvailable is 51% of 2", id="no-drain-percent"),
         pytest.param({"webhook": {"minAvailable": "half"}}, 'webhook.minAvailable is "half"', id="no-number"),
+        pytest.param(
+            {"webhook": {"port": 8080}}, "webhook.plainPort and webhook.port are both 8080", id="port-of-the-probes"
+        ),
+        pytest.param(
+            {"visibility": {"enabled": True, "port": 9000}, "controller": {"port": 9000}},
+            "controller.port and visibility.port are both 9000",
+            id="port-of-the-metrics",
+        ),
+        pytest.param(
+            {
+                "console": {"enabled": True, "history": {"probePort": 8080}},
+                "controller": {"decisionLog": {"enabled": True}},
+            },
+            "console.history.probePort and controller.port are both 8080",
+            id="port-of-another-container",
+        ),
+        pytest.param(
+            {"console": {"enabled": True, "probePort": 8443}},
+            "console.port and console.probePort are both 8443",
+            id="console",
+        ),
         pytest.param({"certs": {"schedule": "daily"}}, 'certs.schedule is "daily"', id="no-cron"),
         pytest.param({"certs": {"schedule": "61 3 * * *"}}, "is no cron schedule", id="no-minute"),
         pytest.param({"certs": {"schedule": "0 3 * *"}}, "is no cron schedule", id="four-fields"),
@@ -118,6 +139,7 @@ def test_invalid_values_are_refused_by_name(helm, values, says):
         {"certs": {"schedule": "@weekly"}},
         {"controller": {"resources": {"limits": {"cpu": 2, "memory": "1.5Gi", "nvidia.com/gpu": "1e0"}}}},
         {"metrics": {"serviceMonitor": {"interval": "1m30s"}}},
+        {"console": {"port": 9000, "probePort": 9000}, "visibility": {"port": 8080}},
     ],
     ids=lambda values: next(iter(values)),
 )
