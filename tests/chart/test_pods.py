@@ -132,19 +132,45 @@ def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
         each["spec"]["podSelector"]["matchLabels"][COMPONENT]: each["spec"]
         for each in render(VALUES["all-options"]).of("NetworkPolicy")
     }
-    assert sorted(policies) == ["check", "controller", "install", "rotation", "uninstall", "webhook"]
+    assert sorted(policies) == ["check", "controller", "install", "rotation", "test", "uninstall", "webhook"]
     for component, spec in policies.items():
         assert spec["policyTypes"] == ["Ingress", "Egress"]
         # 10352 is the port of Karmada's scheduler estimators, which the controller may call.
         allowed = {53, 443, 5443, 6443, 8443} | ({10352} if component == "controller" else set())
         for rule in spec["egress"]:
             ports = {port["port"] for port in rule["ports"]}
-            assert ports <= allowed
+            assert ports <= allowed | ({8080} if component == "test" else set())
             assert 8443 not in ports or rule["to"]
     reviews, metrics = policies["webhook"]["ingress"]
     callers = [each["podSelector"]["matchLabels"].get("app", "ours") for each in reviews["from"]]
     assert callers == ["karmada-apiserver", "ours", "ours"]
-    assert metrics["from"] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+    assert metrics["from"][:-1] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
+
+
+def test_helm_test_reaches_the_probes_within_the_policies(render):
+    rendered = render({**VALUES["all-options"], "console": {"enabled": True}})
+    policies = {
+        each["spec"]["podSelector"]["matchLabels"][COMPONENT]: each["spec"] for each in rendered.of("NetworkPolicy")
+    }
+    reached = {
+        (peer["podSelector"]["matchLabels"][COMPONENT], port["port"])
+        for rule in policies["test"]["egress"]
+        for peer in rule.get("to", ())
+        for port in rule["ports"]
+    }
+    assert reached == {("webhook", 8080), ("controller", 8080), ("console", 8080)}
+    for component, number in reached:
+        (rule,) = [each for each in policies[component]["ingress"] if each["ports"][0]["port"] == number]
+        assert policies["test"]["podSelector"] in [each.get("podSelector") for each in rule["from"]]
+
+
+def test_helm_test_runs_on_the_nodes_of_the_jobs(render):
+    place = {"nodeSelector": {"pool": "system"}, "tolerations": [{"operator": "Exists"}]}
+    pods = render({"install": place}).pods()
+    placed = {name for name, pod in pods.items() if pod.items() >= place.items()}
+    assert placed == {
+        f"vg-volcano-global-{name}" for name in ("check", "install-1", "renew", "rotate", "test", "uninstall")
+    }
 
 
 def test_tc9_metrics_have_a_separate_port(rendered):
