@@ -213,6 +213,18 @@ def test_visibility_endpoint_has_port_certificate_and_address(render):
     assert "queues.example.com" in json.dumps(rendered.of("Job", "CronJob"))
 
 
+@pytest.mark.parametrize("part", ["hyperjobs", "dataSources"])
+def test_kinds_of_others_are_not_reviewed(render, part):
+    def reviewed(values):
+        found = [each for each in render(values).objects() if "webhooks" in each]
+        return [(each["kind"], webhook["name"]) for each in found for webhook in each["webhooks"]]
+
+    every, left = reviewed({}), reviewed({part: {"enabled": False}})
+    of_others = {"hyperjobs": "hyperjobs.volcano-global.io", "dataSources": "datasourceclaims.volcano-global.io"}[part]
+    assert left == [each for each in every if each[1] != of_others]
+    assert len(left) < len(every)
+
+
 def test_optional_parts_are_absent_by_default(rendered, render):
     names = [each["metadata"]["name"] for each in (*rendered.manifests, *rendered.objects())]
     assert [name for name in names if name.endswith("-visibility")] == []

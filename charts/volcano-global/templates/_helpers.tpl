@@ -299,6 +299,22 @@ kind: VolcanoGlobalConfiguration
   | replace "['resource-claim-template']" (include "vg.claims" $root) -}}
 {{- end -}}
 
+{{/* The webhook configurations, without the webhooks of kinds that are left to others. */}}
+{{- define "vg.webhooks" -}}
+{{- $others := list -}}
+{{- if not .Values.hyperjobs.enabled -}}{{- $others = append $others "hyperjobs.volcano-global.io" -}}{{- end -}}
+{{- if not .Values.dataSources.enabled -}}{{- $others = append $others "datasourceclaims.volcano-global.io" -}}{{- end -}}
+{{- range regexSplit "(?m)^---$" (include "vg.object" (list . "files/webhooks.yaml")) -1 -}}
+{{- $configuration := fromYaml . -}}
+{{- $webhooks := list -}}
+{{- range $configuration.webhooks -}}
+{{- if not (has .name $others) -}}{{- $webhooks = append $webhooks . -}}{{- end -}}
+{{- end }}
+---
+{{ set $configuration "webhooks" $webhooks | toYaml }}
+{{- end -}}
+{{- end -}}
+
 {{- define "vg.affinity" -}}
 {{- $given := last . -}}
 {{- if $given }}
