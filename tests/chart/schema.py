@@ -115,8 +115,8 @@ def values() -> Schema:
             webhook=section(
                 **PROCESS,
                 replicas=count(1),
-                url={"type": "string", "pattern": "^(https://.+)?$"},
-                extraNames=TEXTS,
+                url={"type": "string", "pattern": "^(https://[^/?#@]+(/[^?#]*)?)?$"},
+                extraNames={"type": "array", "items": {"type": "string", "pattern": "^[-A-Za-z0-9.:*]+$"}},
                 port=PORT,
                 plainPort=PORT,
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
