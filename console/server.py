@@ -28,7 +28,8 @@ from controller.kube.serving_certificate import Certificate, abort
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 _MAX_BODY = 64 << 10
-_MAX_PATH = 4_096
+#: Less than aiohttp's limit of a request line, and enough for a page's address within that of its stream.
+_MAX_PATH = 8_000
 _MAX_PARAMETERS = 20
 #: A connection without a complete request is closed after this time, and an idle one after the other.
 _FIRST_REQUEST_SECONDS, _KEEPALIVE_SECONDS = 10, 20

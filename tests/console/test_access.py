@@ -9,6 +9,7 @@ image, and the limits of reviews and their caches with the reviews.
 
 import asyncio
 import zlib
+from urllib.parse import quote, urlencode
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
@@ -283,6 +284,19 @@ async def test_stream_sends_the_page_again_when_it_changes(console, model):
     text = await read_event(stream) + await read_event(stream)
     assert "train-one" in text
     assert "later" not in text
+    stream.close()
+
+
+async def test_longest_change_has_a_stream(console):
+    lines = ["apiVersion: scheduling.volcano.sh/v1beta1", "kind: Queue", "metadata: {name: a}", "spec:", "  deserved:"]
+    text = "\r\n".join([*lines, *(f"    example.com/gpu-{number}: '{number}'" for number in range(10, 72))])
+    assert 1_900 < len(text) <= 2_000
+    # As a browser sends the form, and the script its address.
+    page = f"/what-if?{urlencode({'change': text})}"
+    assert await console.status(page) == 200
+    stream = await console.get(f"/events?path={quote(page, safe='')}", "op")
+    assert stream.status == 200, await stream.text()
+    assert "example.com/gpu-71" in await read_event(stream)
     stream.close()
 
 
