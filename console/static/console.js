@@ -2,6 +2,7 @@
 "use strict";
 
 const SKIPPED = new Set(["open", "value"]);
+const RETRY_MILLISECONDS = 10000;
 
 function key(node) {
   return node.nodeType === Node.ELEMENT_NODE && node.id ? node.id : null;
@@ -47,12 +48,27 @@ function morph(old, fresh) {
   morphChildren(old, fresh);
 }
 
+// A form that is being filled in stays as it is.
+function isFilledIn() {
+  const focused = document.activeElement;
+  return Boolean(focused && focused.closest("main form"));
+}
+
+// Load the page again once the server answers: until then an old page is better than none.
+function reload(milliseconds) {
+  setTimeout(async () => {
+    const answer = await fetch(location.href).catch(() => null);
+    const isUnavailable = !answer || answer.status >= 500 || answer.status === 429;
+    const hasEnded = !isUnavailable && (answer.redirected || !answer.ok);
+    if (isUnavailable || (isFilledIn() && !hasEnded)) reload(RETRY_MILLISECONDS);
+    else location.reload();
+  }, milliseconds);
+}
+
 function follow(main) {
   const stream = new EventSource(`/events?path=${encodeURIComponent(location.pathname + location.search)}`);
   stream.addEventListener("page", (event) => {
-    // A form that is being filled in stays as it is.
-    const focused = document.activeElement;
-    if (focused && focused.closest("main form")) return;
+    if (isFilledIn()) return;
     morph(main, new DOMParser().parseFromString(`<main id="main" tabindex="-1">${event.data}</main>`, "text/html").body.firstChild);
   });
   stream.addEventListener("time", (event) => {
@@ -61,7 +77,11 @@ function follow(main) {
   // The rights ended, or the session did: the server decides what this page is now.
   stream.addEventListener("reload", () => {
     stream.close();
-    location.reload();
+    reload(0);
+  });
+  // A browser connects again by itself unless it is refused; without updates the page would look current for ever.
+  stream.addEventListener("error", () => {
+    if (stream.readyState === EventSource.CLOSED) reload(RETRY_MILLISECONDS);
   });
   addEventListener("pagehide", () => stream.close());
 }

@@ -5,6 +5,7 @@ axe-core, which are among the locked requirements of development; without one of
 SCREENSHOTS names a folder for pictures of the pages.
 """
 
+import asyncio
 import os
 import re
 import shutil
@@ -16,9 +17,19 @@ import pytest
 
 from controller.engine.state.hierarchy import Queue, QueueName
 from tests.cli.manifests import queue
-from tests.console.consoles import NOW, OPERATOR, add_history, cluster, console_of, model_of, pending_job
+from tests.console.consoles import (
+    NOW,
+    OPERATOR,
+    RunningConsole,
+    add_history,
+    cluster,
+    console_of,
+    model_of,
+    pending_job,
+)
 from tests.history.logs import Log, job
 from tests.history.logs import cluster as logged_cluster
+from tests.waiting import poll
 
 playwright = pytest.importorskip("playwright.async_api", reason="Playwright is not installed: run `make setup`")
 axe = pytest.importorskip("axe_core_python.async_playwright", reason="axe-core is not installed: run `make setup`")
@@ -82,9 +93,16 @@ def history(path) -> Log:
 
 
 @asynccontextmanager
-async def browser_on(model, *, width: int = 1440, scheme: str = "light", script: bool = True):
+async def browser_on(model, **how):
+    """Yield a browser on a console of *model*, as `browser_of` does."""
+    async with console_of(model, {"op": OPERATOR}) as console, browser_of(console, **how) as opened:
+        yield opened
+
+
+@asynccontextmanager
+async def browser_of(console: RunningConsole, *, width: int = 1440, scheme: str = "light", script: bool = True):
     """Yield a page of the browser, signed in, the address of the console, and what went wrong in the page."""
-    async with console_of(model, {"op": OPERATOR}) as console, playwright.async_playwright() as driver:
+    async with playwright.async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         context = await browser.new_context(
             viewport={"width": width, "height": 900}, color_scheme=scheme, java_script_enabled=script
@@ -141,6 +159,21 @@ async def test_page_changes_without_being_loaded_again(model):
         await page.locator('a[href="/workloads/one/Job/train-7"]').first.wait_for(state="detached")
         assert await page.evaluate("window.loadedOnce")
         assert not problems
+
+
+async def test_page_ends_when_its_stream_is_refused(model):
+    async with console_of(model, {"op": OPERATOR}) as console, browser_of(console) as (page, url, _):
+        await page.clock.install()
+        await page.goto(f"{url}/queues/team-a")
+        await poll(console.server._streams.total, "a stream")
+        # The token expires while the connection is lost.
+        console.access.users.clear()
+        for connection in list(console.client.server.runner.server.connections):
+            connection.transport.abort()
+        async with asyncio.timeout(60):
+            while "/login" not in page.url:
+                await page.clock.run_for(1_000)
+                await asyncio.sleep(0.1)
 
 
 async def test_pages_work_without_javascript(model):
