@@ -158,6 +158,7 @@ def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
         pytest.param(("-f", "x", "--until", "soon"), "'soon' is not a duration", id="span"),
         pytest.param(("--kubeconfig", "k", "-n"), "No such option", id="unknown"),
         pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
+        pytest.param(("-f", "x", "--watch"), "simulate runs once; remove --watch", id="watch"),
         pytest.param(("-f", "x", "--plot", "p.svg"), "--plot draws --compare backfill", id="plot-without-comparison"),
     ],
 )

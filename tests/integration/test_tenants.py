@@ -149,8 +149,8 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         name = f"job.batch.volcano.sh/{namespace}/mine"
         code, asked = await command(plane, {}, "explain", "job", name, "-o", "json", *server)
         assert (code, asked.partition("{")[2]) == (0, listed.partition("{")[2]), asked
-        code, asked = await command(plane, {}, "pending", "-n", namespace, "-q", "shared", *server)
-        assert (code, "does not apply --queue" in asked, "mine" in asked) == (0, True, True), asked
+        code, asked = await command(plane, {}, "pending", "-n", namespace, "-q", "shared", "-w", *server)
+        assert (code, "does not apply --queue, --watch" in asked, "mine" in asked) == (0, True, True), asked
         code, table = await command(plane, environment, "pending", "-n", namespace)
         found = ["mine" in table, "BlockedByQueueHead" in table, "secret" in table]
         assert (code, found) == (0, [True, True, False]), table

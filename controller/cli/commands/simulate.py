@@ -121,6 +121,8 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         raise typer.BadParameter("simulate cannot read the live control plane; name files with -f")
     if not options.files:
         raise typer.BadParameter("name files with -f")
+    if options.watch:
+        raise typer.BadParameter("simulate runs once; remove --watch")
     if plot is not None and compare is not Comparison.BACKFILL:
         raise typer.BadParameter("--plot draws --compare backfill")
     from controller.cli.input.manifests import read  # noqa: PLC0415 -- see options

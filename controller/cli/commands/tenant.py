@@ -60,6 +60,7 @@ def with_tenant_fallback(command: Callable[..., None]) -> Callable[..., None]:
         if "name" in named:
             namespace, name = parse_job(named["name"], named["namespace"])
         ignored = [flag for option, flag in _NOT_APPLIED.items() if named.get(option)]
+        ignored += ["--watch"] * options.watch
         if any(server.values()):
             if options.files:
                 raise typer.BadParameter("-f reads files; remove the options for the visibility endpoint")
