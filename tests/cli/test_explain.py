@@ -255,3 +255,17 @@ def test_missing_object_is_reported_with_similar_names(run, tmp_path, command, e
 def test_missing_queue_with_pending_jobs_is_accepted(run, tmp_path):
     ended = run("pending", "--queue", "gone", "-f", write(tmp_path, job("j", CPU, queue="gone")), "-o", "json")
     assert [each["reason"] for each in ended.answer["pending"]] == ["QueueNotFound"]
+
+
+def test_workload_without_namespace_is_explained(explain):
+    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big", "uid": "t"}
+    document = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ClusterResourceBinding",
+        "metadata": {"name": "big-trainer", "uid": "b"},
+        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
+    }
+    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
+    # Also as `pending -o name` prints it.
+    for name in ("big", "trainer/big"):
+        assert explain(gated, document, name=name).out.startswith("Trainer big is pending")

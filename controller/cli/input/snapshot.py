@@ -174,11 +174,13 @@ def _path(state: Engine, queue: QueueName) -> tuple[QueueName, ...]:
 def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
     """Return the workload of a job; a Volcano Job takes precedence over other kinds of the same name.
 
-    Raises `NotFoundError`, also for a job that is not managed by admission.
+    One without a namespace is found in each, after those of the namespace. Raises `NotFoundError`, also for a job that
+    is not managed by admission.
     """
-    workloads = [workload for workload in _workloads(snapshot, namespace) if workload.name == name]
-    if workloads:
-        return min(workloads, key=_sort_key)
+    for within in (namespace, ""):
+        workloads = [workload for workload in _workloads(snapshot, within) if workload.name == name]
+        if workloads:
+            return min(workloads, key=_sort_key)
     job = snapshot.store.jobs.get(TemplateKey(VOLCANO_JOB, namespace, name))
     if job is not None:
         raise NotFoundError(_why_not_managed(snapshot, job))

@@ -7,7 +7,7 @@ import msgspec
 from controller.api.quantity import parse_quantity
 from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import PendingReport, StartReport
+from controller.cli.render.plan import PendingReport, StartReport, object_path
 from controller.cli.render.queues import QueueReport, QueueShareReport
 
 _INDENT = 2
@@ -236,7 +236,7 @@ class QueueExplanation(msgspec.Struct, rename="camel", frozen=True):
 def explanation_text(explanation: Explanation, style: OutputStyle) -> str:
     """Format *explanation* as text with a section for each aspect."""
     pending, admitted, queue = explanation.waiting, explanation.running, explanation.queue
-    path = f"{explanation.kind} {explanation.namespace}/{explanation.name}"
+    path = f"{explanation.kind} {object_path(explanation.namespace, explanation.name)}"
     parts = [paragraph(Cell(f"{path} {_state(explanation)}.", "bold"), style)]
     if pending:
         parts.append(_section("Why it is pending", _pending_lines(pending), style))
@@ -423,7 +423,7 @@ def _ahead_lines(pending: PendingState) -> Iterator[str]:
 
 
 def _ahead_line(workload: WorkloadAhead) -> str:
-    path = f"{workload.kind} {workload.namespace}/{workload.name}"
+    path = f"{workload.kind} {object_path(workload.namespace, workload.name)}"
     return f"{path} with priority {workload.priority}{_raised(workload)}: {workload.reason}."
 
 
@@ -484,7 +484,7 @@ def queue_text(report: QueueExplanation, style: OutputStyle) -> str:
     if report.reasons:
         reasons = (f"{count.reason}: {count.count}." for count in report.reasons)
         parts.append(_section("Pending reasons", reasons, style))
-        first = (f"{each.position}. {each.namespace}/{each.name}: {each.message}." for each in report.first)
+        first = (f"{each.position}. {object_path(each.namespace, each.name)}: {each.message}." for each in report.first)
         parts.append(_section("First in the queue", first, style))
     return "\n\n".join(parts)
 

@@ -238,7 +238,7 @@ def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
     return (
         Cell(step.action, _ACTIONS.get(step.action, "")),
         step.kind,
-        _path(step.namespace, step.name),
+        object_path(step.namespace, step.name),
         step.queue,
         ",".join(clusters),
         step.reason or "",
@@ -288,7 +288,7 @@ def _pending_row(workload: PendingReport, *, with_start: bool) -> Row:
     return (
         workload.queue,
         str(workload.position),
-        _path(workload.namespace, workload.name),
+        object_path(workload.namespace, workload.name),
         _priority(workload),
         workload.age,
         Cell(workload.reason, "yellow"),
@@ -315,7 +315,7 @@ def top_listing(report: WorkloadUsages) -> Listing:
     ]
     rows = [
         (
-            _path(workload.namespace, workload.name),
+            object_path(workload.namespace, workload.name),
             workload.queue,
             ",".join(workload.clusters),
             *(in_unit(name, workload.charge) for name in resources),
@@ -368,8 +368,9 @@ _OBJECTS = MappingProxyType({"Job": "job.batch.volcano.sh", "Deployment": "deplo
 
 def _object_name(kind: str, namespace: str, name: str) -> str:
     """Return the name of a workload as ``kubectl get -o name`` prints it, after its namespace."""
-    return f"{_OBJECTS.get(kind, kind.lower())}/{_path(namespace, name)}"
+    return f"{_OBJECTS.get(kind, kind.lower())}/{object_path(namespace, name)}"
 
 
-def _path(namespace: str, name: str) -> str:
+def object_path(namespace: str, name: str) -> str:
+    """Return the name of an object after its namespace, if it has one."""
     return f"{namespace}/{name}" if namespace else name
