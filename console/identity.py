@@ -36,7 +36,10 @@ class Identity:
 
     def check_host(self, request: web.Request) -> None:
         """Refuse other host names than the console's own, which a malicious site may resolve to this address."""
-        host = urlsplit(f"//{request.host}").hostname or ""
+        try:
+            host = urlsplit(f"//{request.host}").hostname or ""
+        except ValueError:
+            host = request.host
         if self._hosts and host not in self._hosts:
             raise RefusedError(421, "MisdirectedRequest", f"the console does not serve the host {host!r}")
 

@@ -205,9 +205,13 @@ class ConsoleServer:
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send a page again whenever it has changed, until the client leaves or a right ends."""
         user = await self._user(request)
-        target = urlsplit(request.query.get("path", "/"))
+        try:
+            target = urlsplit(request.query.get("path", "/"))
+            values = dict(parse_qsl(target.query, max_num_fields=_MAX_PARAMETERS))
+        except ValueError as error:
+            raise BadQueryError("path is not the address of a page") from error
         match = self._resolve(target.path)
-        query = Query(match[1], dict(parse_qsl(target.query, max_num_fields=_MAX_PARAMETERS)))
+        query = Query(match[1], values)
         reader = await self._renders.rights.reader(user)
         shared = await self._renders.page(match[0], target.path, query, user, reader)
         if self._streams.total() >= self._settings.max_streams:
@@ -355,8 +359,7 @@ def _login_path(request: web.Request) -> str:
 
 def _safe_path(text: str) -> str:
     """Return a path of the console, never the address of another site."""
-    parts = urlsplit(text)
-    is_own = text.startswith("/") and not text.startswith(("//", "/\\")) and not parts.scheme and not parts.netloc
+    is_own = text.startswith("/") and not text.startswith(("//", "/\\"))
     return text if is_own and text.isprintable() and len(text) <= _MAX_PATH else "/"
 
 

@@ -142,14 +142,17 @@ async def test_page_of_another_site_reads_nothing(console, origin):
     assert await console.status(OVERVIEW, "", Cookie="volcano-global=op", Origin=console.origin) == 200
 
 
-@pytest.mark.parametrize("following", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:1"])
+@pytest.mark.parametrize(
+    "following", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:1", "//["]
+)
 async def test_login_never_leads_to_another_site(console, following):
     answer = await console.post("/login", console.origin, token="op", next=following)
     assert answer.headers["Location"] == "/"
 
 
 async def test_other_host_names_are_refused_without_encryption(console):
-    assert await console.status(OVERVIEW, Host="evil.example") == 421
+    for host in ("evil.example", "["):
+        assert await console.status(OVERVIEW, Host=host) == 421
 
 
 async def test_every_answer_has_the_security_headers(console):
@@ -254,6 +257,11 @@ async def test_input_on_an_open_stream_is_not_buffered(model):
 @pytest.mark.parametrize("query", ["page=0", "page=x", "page=99999", "sort=nonsense", f"q={'x' * 300}"])
 async def test_invalid_parameters_are_refused(console, query):
     assert await console.status(f"/api/v1/workloads?{query}") == 400
+
+
+@pytest.mark.parametrize("path", ["http://[", f"/workloads?{'&'.join(f'a{number}=1' for number in range(30))}"])
+async def test_stream_of_no_page_is_refused(console, path):
+    assert await console.status(f"/events?path={quote(path, safe='')}") == 400
 
 
 async def test_no_write_verb_but_login(console):
