@@ -275,7 +275,7 @@ class Api:
                 self._renewed_at = time.monotonic()
                 with suppress(KubeconfigError):
                     fresh = await load_access(self.kubeconfig, self.context)
-                    self.access = refused if fresh.authorization == refused.authorization else fresh
+                    self.access = refused if fresh.credentials == refused.credentials else fresh
         return self.access is not refused
 
 

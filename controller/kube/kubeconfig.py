@@ -30,6 +30,13 @@ class ApiServerAccess:
     server_name: str | None
     """Name in the server's certificate, if it differs from the host in *server*."""
     proxy: str | None
+    client_certificate: bytes | None = None
+    """The client certificate in PEM, if there is one."""
+
+    @property
+    def credentials(self) -> tuple[str | None, bytes | None]:
+        """Token and client certificate; other ones may be accepted where these are refused."""
+        return self.authorization, self.client_certificate
 
 
 async def load_access(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
@@ -88,13 +95,20 @@ def _check_files(path: Path) -> None:
 async def _api_server_access(configuration: Any) -> ApiServerAccess:
     token = await configuration.get_api_key_with_prefix("BearerToken")
     server = configuration.host.rstrip("/")
+    # Read before the context loads it: if the file changes in between, the next 401 loads it again.
+    certificate = await asyncio.to_thread(_client_certificate, configuration)
     return ApiServerAccess(
         server=server,
         authorization=token.strip() if token else None,
         tls=_tls_context(configuration) if server.startswith("https://") else None,
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
+        client_certificate=certificate,
     )
+
+
+def _client_certificate(configuration: Any) -> bytes | None:
+    return Path(configuration.cert_file).read_bytes() if configuration.cert_file else None
 
 
 def _tls_context(configuration: Any) -> ssl.SSLContext:

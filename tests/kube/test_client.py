@@ -2,13 +2,18 @@
 
 import asyncio
 import json
+import ssl
 import stat
 import tracemalloc
+from base64 import b64encode
 from collections.abc import AsyncIterator
+from pathlib import Path
 
 import pytest
 import yaml
 from aiohttp import web
+from cryptography.x509 import load_pem_x509_certificate
+from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from controller.kube.client import MAX_PAGE, Api, Timeouts
 from controller.kube.errors import (
@@ -24,6 +29,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.kubeconfig import KubeconfigError, load_access
+from tests.authority import Authority
 from tests.scripted_server import ScriptedServer, answering, paging, refusing, scripted_server, thing, watching
 
 THINGS = "/apis/example.io/v1/things"
@@ -230,6 +236,45 @@ async def test_renewed_credentials_are_used_without_restart(server, api, tmp_pat
     server.says("PATCH", THING, refusing(401))
     with pytest.raises(Unauthorized):
         await api.patch(THING, b"[]")
+
+
+@pytest.mark.parametrize("is_embedded", [False, True], ids=["files", "embedded"])
+async def test_renewed_client_certificate_is_used_without_restart(tmp_path, *, is_embedded):
+    authority = Authority(tmp_path / "authority")
+    serving = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=authority.file)
+    serving.verify_mode = ssl.CERT_OPTIONAL
+    serving.load_cert_chain(*authority.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH))
+    path, accepted, seen = tmp_path / "kubeconfig", "", []
+
+    def renew() -> str:
+        files = authority.issue("controller")
+        user = {"client-certificate": str(files[0]), "client-key": str(files[1])}
+        if is_embedded:
+            user = {f"{name}-data": b64encode(Path(file).read_bytes()).decode() for name, file in user.items()}
+        config = yaml.safe_load(server.kubeconfig(path).read_text())
+        config["clusters"][0]["cluster"] |= {
+            "server": f"https://localhost:{server.port}",
+            "certificate-authority": str(authority.file),
+        }
+        config["users"][0]["user"] = user
+        path.write_text(yaml.safe_dump(config))
+        return f"{load_pem_x509_certificate(files[0].read_bytes()).serial_number:X}"
+
+    async def guarded(request):
+        serial = request.transport.get_extra_info("peercert")["serialNumber"].lstrip("0")
+        seen.append(serial)
+        return await (answering(200, {}) if serial == accepted else refusing(401))(request)
+
+    async with scripted_server(serving) as server:
+        server.says("GET", THING, guarded)
+        former = renew()
+        async with Api.connect(path, timeouts=Timeouts(renewal=0)) as api:
+            with pytest.raises(Unauthorized):
+                await api.get(THING)
+            accepted = renew()
+            await api.get(THING)
+            await api.get(THING)
+    assert seen == [former, former, accepted, accepted]
 
 
 async def test_exec_plugin_provides_token(server, tmp_path):
