@@ -125,9 +125,10 @@ class Client:
             if error.code() is grpc.StatusCode.UNIMPLEMENTED:
                 self._unserved[method] = self._clock()
                 return Estimate(query)
-            if error.code() is grpc.StatusCode.UNAVAILABLE:
-                await self.close()
             is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+            if is_late or error.code() is grpc.StatusCode.UNAVAILABLE:
+                # A connection to a node that has failed looks open for a quarter of an hour, while queries time out.
+                await self.close()
             raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:300]}", is_timeout=is_late) from error
         except ResponseError as error:
             raise EstimatorError(str(error)) from error

@@ -242,6 +242,17 @@ async def test_slow_estimator_does_not_block_others(monkeypatch):
     assert (await ask(monkeypatch, FakeEstimator(gate=asyncio.Event()), timeout=0.2)).is_silent
 
 
+async def test_estimator_is_connected_again_after_a_timeout(monkeypatch):
+    hanging = FakeEstimator(gate=asyncio.Event())
+    harness = EstimatorHarness(monkeypatch, timeout=0.5)
+    async with serving(hanging) as first, serving(FakeEstimator()) as second, harness:
+        harness.ports["m1"] = first
+        assert (await harness.submit(query())).is_silent
+        harness.ports["m1"] = second
+        assert (await harness.submit(query())).count == 4
+    assert harness.metrics.outcomes == ["late", "counted"]
+
+
 CLIENT = {"cert_file": "tls.crt", "key_file": "tls.key"}
 
 
