@@ -1,6 +1,7 @@
 """Client of the estimator of one cluster, which remembers the methods that it does not serve."""
 
 import asyncio
+import math
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
@@ -103,6 +104,8 @@ class Client:
         self._timeout = timeout
         self._clock = clock
         self._channel: grpc.aio.Channel | None = None
+        self._answered_at = -math.inf
+        """When the server last answered."""
         self._unserved: dict[str, float] = {}
         """Methods that the estimator does not serve, with the time of the last attempt."""
 
@@ -119,6 +122,7 @@ class Client:
         tried_at = self._unserved.get(method)
         if tried_at is not None and self._clock() < tried_at + _RETRY_UNSERVED_SECONDS:
             return Estimate(query)
+        began = self._clock()
         try:
             return Estimate(query, messages.count(await self._call(method, request)))
         except grpc.aio.AioRpcError as error:
@@ -126,8 +130,9 @@ class Client:
                 self._unserved[method] = self._clock()
                 return Estimate(query)
             is_late = error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-            if is_late or error.code() is grpc.StatusCode.UNAVAILABLE:
-                # A connection to a node that has failed looks open for a quarter of an hour, while queries time out.
+            # A connection to a node that has failed looks open for a quarter of an hour, while all queries time out.
+            is_silent = is_late and self._answered_at < began
+            if is_silent or error.code() is grpc.StatusCode.UNAVAILABLE:
                 await self.close()
             raise EstimatorError(f"{error.code().name}: {(error.details() or '')[:300]}", is_timeout=is_late) from error
         except ResponseError as error:
@@ -150,6 +155,7 @@ class Client:
             if task is not None and task.cancelling():
                 raise
             raise EstimatorError("the connection was closed") from None
+        self._answered_at = self._clock()
         return answer
 
     async def close(self) -> None:

@@ -28,7 +28,7 @@ from controller.estimator import client, messages
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorOptions
 from tests.authority import Authority
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, poll
 
 GPU = "nvidia.com/gpu"
 GIBI = 2**30
@@ -251,6 +251,20 @@ async def test_estimator_is_connected_again_after_a_timeout(monkeypatch):
         harness.ports["m1"] = second
         assert (await harness.submit(query())).count == 4
     assert harness.metrics.outcomes == ["late", "counted"]
+
+
+async def test_connection_stays_where_others_are_answered(monkeypatch):
+    """One query that no estimator answers in time does not cut off the queries of other tenants."""
+    fake = FakeEstimator(gate=asyncio.Event())
+    async with serving(fake) as port, EstimatorHarness(monkeypatch, timeout=2) as harness:
+        harness.ports["m1"] = port
+        harness.estimators.submit([query()])
+        await poll(lambda: fake.requests, "the query that is not answered")
+        fake.gate = None
+        assert (await harness.submit(query(pods(1, 2)))).count == 4
+        assert (await harness.next()).is_silent
+        harness.ports.clear()
+        assert (await harness.submit(query(pods(2, 2)))).count == 4
 
 
 CLIENT = {"cert_file": "tls.crt", "key_file": "tls.key"}
