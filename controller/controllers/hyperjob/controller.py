@@ -7,7 +7,7 @@ not installed, discovery is retried periodically.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -30,6 +30,7 @@ from controller.controllers.hyperjob.observed import (
     decode_hyperjob,
     decode_part_job,
     decode_part_policy,
+    has_moved,
 )
 from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot, capacity_snapshot, pending_reason
@@ -113,7 +114,7 @@ class HyperJobController:
         raise AssertionError("the controller runs until it is cancelled")
 
     def wake(self) -> None:
-        """Requeue all unfinished HyperJobs: bindings, clusters or queues have changed."""
+        """Requeue the HyperJobs that changes of bindings, clusters or queues may concern."""
         self._must_resync = True
         self._wake.set()
 
@@ -255,7 +256,7 @@ class HyperJobController:
         self._wake.clear()
         if not self._can_work:
             return
-        self._requeue_unfinished()
+        self._requeue_concerned()
         now = self._clock()
         for item in self._ready(now):
             self._queue.pop(item, None)
@@ -267,19 +268,24 @@ class HyperJobController:
         due = [item for item in self._queue if item not in blocked]
         return due + [item for item, at in self._requeue_at.items() if at <= now and item not in self._queue]
 
-    def _requeue_unfinished(self) -> None:
-        """Queue all unfinished HyperJobs, because objects that they depend on have changed."""
+    def _requeue_concerned(self) -> None:
+        """Queue all unfinished HyperJobs after a change of bindings, and finished ones of which a part has moved."""
         if not self._must_resync:
             return
         self._must_resync = False
-        for item in self._unfinished():
-            self._queue[item] = None
-
-    def _unfinished(self) -> Iterator[WorkItem]:
         for resource, collection in self._hyperjobs.items():
             for observed in collection:
-                if not observed.status.is_finished:
-                    yield WorkItem(resource, observed.key)
+                if not observed.status.is_finished or self._has_moved_part(observed):
+                    self._queue[WorkItem(resource, observed.key)] = None
+
+    def _has_moved_part(self, observed: ObservedHyperJob) -> bool:
+        """Return whether the Job of a part would run again, because its binding left the cluster where it finished."""
+        jobs, split = self.jobs(observed.uid), observed.status.split
+        return any(
+            has_moved(part, self.placement(observed.key.namespace, part.name))
+            for part in (split.parts if split is not None else ())
+            if part.name in jobs and not jobs[part.name].deleting
+        )
 
     async def _reconcile(self, item: WorkItem) -> None:
         try:

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
+from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, HyperJobDependencies
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
@@ -14,7 +15,9 @@ from controller.kube.errors import NotFound
 from controller.kube.informer import WatchOptions
 from localup.apply import apply_files
 from localup.controlplane import OUR_CRDS
+from tests.cache.objects import binding
 from tests.controllers.hyperjob.objects import document, gpus, replicated, task
+from tests.waiting import poll
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 NAMESPACE = "default"
@@ -27,10 +30,10 @@ def plane(fresh_control_plane):
 
 
 @asynccontextmanager
-async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
+async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True, placed=lambda key: None):
     """Run a controller with its own RBAC rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
-        around = HyperJobDependencies(may_write, capacity, lambda key: None, lambda uid: None)
+        around = HyperJobDependencies(may_write, capacity, placed, lambda uid: None)
         stage = HyperJobController(ours, around, watch_options=WatchOptions())
         stage.discovery_interval_seconds = 0.1
         task = asyncio.create_task(stage.run())
@@ -48,6 +51,19 @@ async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True):
 async def submit(admin, found):
     body = {**found, "metadata": {"name": found["metadata"]["name"]}}
     await admin.create(HYPERJOBS.item_path(NAMESPACE, "").rstrip("/"), msgspec.json.encode(body))
+
+
+async def gone(admin, resource, name):
+    async def is_gone():
+        return await exists(admin, resource, name, seconds=0.05) is None
+
+    await poll(is_gone, f"{name} gone")
+
+
+def binding_on(cluster):
+    """Return the binding of the part ``llm-t-0``."""
+    store = Store()
+    return store.bindings.decode(binding("llm-t-0", namespace=NAMESPACE, paused=False, clusters=[cluster]))
 
 
 async def exists(admin, resource, name, *, seconds=10):
@@ -93,3 +109,24 @@ async def test_error_of_one_hyperjob_does_not_block_others(plane):
         assert await exists(admin, JOBS, "sound-t-0")
         status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
         assert "operator 'Near' is unknown" in status["message"]
+
+
+async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
+    """Only its binding has changed: Karmada has placed it again, and would run it again."""
+    clusters = ["a"]
+    async with staged(plane, placed=lambda key: binding_on(clusters[0])) as (stage, admin):
+        await submit(admin, document(replicated("t"), name="llm"))
+        assert await exists(admin, JOBS, "llm-t-0")
+        path = JOBS.item_path(NAMESPACE, "llm-t-0")
+        ended = msgspec.json.encode({"status": {"state": {"phase": "Completed"}}})
+        await admin.patch(f"{path}/status", ended, kind="merge")
+
+        async def phase():
+            found = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "llm")))
+            return found.get("status", {}).get("phase")
+
+        await poll(phase, "the end", until=lambda found: found == "Completed")
+        clusters[0] = "b"
+        stage.wake()
+        await gone(admin, JOBS, "llm-t-0")
+        assert await phase() == "Completed"
