@@ -332,14 +332,10 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
             charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(inputs))
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
-    if binding.targets and record is not None:
-        charge = charges.adopted(binding, requests)
-        return _Status(
-            WorkloadState.ADMITTED, charge.admission, conditions=(BindingCondition.PLACED_WITHOUT_ADMISSION,)
-        )
     if binding.targets:
         charge = charges.adopted(binding, requests)
-        return _Status(WorkloadState.ADMITTED, charge.admission, conditions=(BindingCondition.ADOPTED,))
+        condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
+        return _Status(WorkloadState.ADMITTED, charge.admission, conditions=(condition,))
     if binding.decode_error or (record and record.admits):
         # It may be suspended but unreadable, or Karmada ignores it because it has no policy: D9 does not charge it.
         return _Status(WorkloadState.PENDING)

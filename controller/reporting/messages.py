@@ -130,6 +130,9 @@ _PART_SHORTAGE = ": it requests {asked} {resource}, {available} are left"
 BINDING_WARNINGS: Mapping[BindingCondition, str] = {
     BindingCondition.NOT_SUSPENDED: "it was neither suspended nor admitted: it bypassed the webhook",
     BindingCondition.PLACED_WITHOUT_ADMISSION: "another client placed it without admission; its clusters are removed",
+    BindingCondition.RESUMED_BY_OTHERS: (
+        "another client resumed it without admission; it is charged where it runs and is never evicted"
+    ),
     BindingCondition.RESUSPENDED_AFTER_ADMISSION: (
         "another client suspended it after its admission; it is resumed, because it still has its clusters"
     ),

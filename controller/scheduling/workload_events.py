@@ -115,6 +115,7 @@ _LOGGED_CONDITIONS = frozenset(
     {
         BindingCondition.NOT_SUSPENDED,
         BindingCondition.PLACED_WITHOUT_ADMISSION,
+        BindingCondition.RESUMED_BY_OTHERS,
         BindingCondition.RESUSPENDED_AFTER_ADMISSION,
         BindingCondition.EVICTED_BY_OTHERS,
     }

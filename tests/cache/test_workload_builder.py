@@ -121,7 +121,7 @@ def admitted(*clusters: str, **more) -> bytes:
         pytest.param(
             admitted("m1", record=EVICTED),
             ["m1"],
-            {Condition.PLACED_WITHOUT_ADMISSION},
+            {Condition.RESUMED_BY_OTHERS},
             id="evicted-and-resumed-by-others",
         ),
         pytest.param(admitted("m1", meta={**GONE, **annotated(ADMITTED)}), ["m1"], set(), id="being-deleted"),
@@ -133,7 +133,7 @@ def test_admitted_workload_is_charged_where_it_may_run(found, clusters, conditio
     assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
     assert charged(workload) == dict.fromkeys(clusters, ONE)
     assert workload.has_moved == (Condition.MOVED in conditions)
-    without_record = {Condition.ADOPTED, Condition.PLACED_WITHOUT_ADMISSION}
+    without_record = {Condition.ADOPTED, Condition.RESUMED_BY_OTHERS}
     assert workload.admission.adopted == bool(conditions & without_record)
     assert remarks == conditions
 

@@ -55,3 +55,20 @@ async def test_externally_evicted_workload_is_queued_again(plane, tmp_path):
         await harness.until(lambda seen: seen["held"].admitted or seen["next"].admitted, "one of the two admitted")
         await harness.expect_no_writes(seconds=0.5)
         assert sum(binding.admitted for binding in harness.bindings().values()) == 1
+
+
+async def test_pending_workload_resumed_by_others_is_charged(plane, tmp_path):
+    """R2: its record does not admit it, and no patch of the controller is rejected for that."""
+    async with open_harness(plane, tmp_path, plays=False) as harness:
+        await harness.start(cpu="9", capability={"cpu": "4"})
+        await harness.karmada.job("held", "q", cpu=4)
+        await harness.admitted("held")
+        await change(harness, "held", suspension={"scheduling": True}, clusters=None)
+        await harness.until(lambda seen: not seen["held"].record["charge"], "recorded as evicted")
+        harness.ungated.add("held")
+        await change(harness, "held", suspension={"scheduling": False}, clusters=[{"name": "m1"}])
+        event = await wait_for_event(harness, "ResumedByOthers", "Job", "held")
+        assert event["note"].startswith("another client resumed it without admission")
+        await harness.karmada.job("next", "q", cpu=4)
+        await harness.expect_no_writes(seconds=0.5)
+        assert harness.bindings()["next"].suspended
