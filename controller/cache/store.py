@@ -111,7 +111,11 @@ class Store(ObjectCollections):
     def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
         known = ((self.jobs.get(job.key), job, binding) for job, binding in self._name_collisions)
-        return [(job, binding) for now, job, binding in known if now is not None and now.uid == job.uid]
+        return [
+            (job, binding)
+            for now, job, binding in known
+            if now is not None and now.uid == job.uid and binding.uid in self._by_uid
+        ]
 
     @property
     def repairable(self) -> Iterable[WorkloadUid]:
