@@ -134,6 +134,8 @@ class AdmissionLoop:
         self._slice_seconds = 0.0
         self._preparation_slices = 0
         """Preparation slices since the last plan."""
+        self._repairs = set[WorkloadUid]()
+        """Bindings with a repair in progress, as of the last cycle."""
         self._plan_in_progress: tuple[Steps[Plan], CycleContext] | None = None
         """The plan that is being made in several slices."""
         self._plan_seconds = 0.0
@@ -376,17 +378,27 @@ class AdmissionLoop:
         return workload.path if workload else ""
 
     def _repair(self, now: int) -> int | None:
-        """Repair bindings that the plan does not cover; return when to retry rejected repairs."""
+        """Repair bindings that the plan does not cover; return when to retry rejected repairs.
+
+        Repairs use at most half of the writes that may wait, so that decisions are written meanwhile. The outcome of
+        each write starts another cycle, which continues with the others.
+        """
+        self._repairs = {uid for uid in self._repairs if self._actuator.next_write_at(uid) is None}
         again_at = None
         for uid in self._store.repairable:
+            if len(self._repairs) >= self._actuator.max_backlog // 2:
+                break
+            next_write_at = self._actuator.next_write_at(uid)
             facts = self._store.binding(uid)
+            if next_write_at is None or facts is None:
+                continue
             repair = None
             with self._setting_aside(uid, now):
-                repair = self._next_repair(uid, facts) if facts else None
-            next_write_at = self._actuator.next_write_at(uid)
-            if repair is None or next_write_at is None:
+                repair = self._next_repair(uid, facts)
+            if repair is None:
                 continue
             if next_write_at <= now:
+                self._repairs.add(uid)
                 self._submit_write(repair, AssumedRepair())
             else:
                 again_at = min(next_write_at, again_at or next_write_at)

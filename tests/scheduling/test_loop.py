@@ -38,12 +38,16 @@ class Hand:
         self.writes: asyncio.Queue[Write] = asyncio.Queue()
         self.refused: dict[str, int] = {}
         self.busy: set[str] = set()
+        self.is_slow = False
+        """Whether a submitted write stays in progress until its binding is removed from `busy`."""
         self.may_write = True
         self.backlog = 0
         self.max_backlog = 256
 
     def submit(self, write: Write) -> None:
         self.writes.put_nowait(write)
+        if self.is_slow:
+            self.busy.add(write.uid)
 
     def next_write_at(self, uid: WorkloadUid) -> int | None:
         return None if uid in self.busy else self.refused.get(uid, 0)
@@ -221,6 +225,23 @@ async def test_rejected_repair_is_retried_after_backoff():
         stage.submit("a", clusters=[{"name": CLUSTER}])
         assert (await stage.hand.next()).effect == "clear"
         assert 100 <= wall_clock() - began < 1000
+
+
+@virtual_time
+async def test_repairs_use_half_of_the_writes_that_may_wait():
+    async with looping(cpus=0) as stage:
+        stage.hand.max_backlog, stage.hand.is_slow = 8, True
+        for number in range(6):
+            stage.submit(f"a{number}", clusters=[{"name": CLUSTER}])
+        await asyncio.sleep(1)
+        assert [(await stage.hand.next()).effect for _ in range(4)] == ["clear"] * 4
+        assert stage.hand.writes.empty()
+        uid = WorkloadUid(stage.hand.busy.pop())
+        stage.bind(uid.removeprefix("u-"))
+        stage.store.confirm(uid, stage.version)
+        assert (await stage.hand.next()).effect == "clear"
+        await asyncio.sleep(1)
+        assert stage.hand.writes.empty()
 
 
 @virtual_time
