@@ -14,13 +14,15 @@ import msgspec
 import structlog
 
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unreachable
+from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
 from controller.kube.timing import Backoff, Clock, wait_until_idle, wall_clock
 
 V = TypeVar("V")
 _MAX_REMEMBERED = 10_000
 _MAX_ATTEMPTS = 3
+#: After a rejection, events of a namespace are dropped for so long: it may be terminating or deleted.
+_REJECTED_NAMESPACE_SECONDS = 60
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -126,6 +128,8 @@ class EventRecorder:
         """When the last pending event was written, by uid."""
         self._deferred: dict[str, EventMessage] = {}
         """The latest pending message within the minimum interval, by uid."""
+        self._rejected_until: OrderedDict[str, float] = OrderedDict()
+        """Until when the events of a namespace are dropped."""
         self._backoff = Backoff(initial=0.5, maximum=30)
         self._slot_at = 0.0
         self._wake = asyncio.Event()
@@ -164,6 +168,9 @@ class EventRecorder:
                 await self._wake.wait()
             elif not self._is_deferred(message):
                 for event in build_events(message, self._options.instance, self._clock()):
+                    if self._rejected_until.get(event.namespace, 0) > time.monotonic():
+                        self._metrics.count_event("refused")
+                        continue
                     await self._wait_for_slot()
                     await self._publish(event)
 
@@ -216,6 +223,9 @@ class EventRecorder:
     async def _drop_rejected(self, event: Event, error: Exception) -> None:
         """Drop a rejected event: the permission may be missing, or the namespace terminating."""
         self._metrics.count_event("refused")
+        if isinstance(error, Forbidden | NotFound):
+            # The events of a deleted namespace that are queued already must not delay those of others.
+            _remember(self._rejected_until, event.namespace, time.monotonic() + _REJECTED_NAMESPACE_SECONDS)
         delay = self._backoff.next_delay()
         log.warning("event rejected", namespace=event.namespace, name=event.name, error=str(error))
         await asyncio.sleep(delay)

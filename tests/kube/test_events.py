@@ -12,11 +12,12 @@ from controller.kube.client import Api
 from controller.kube.event_recorder import EventQueue, EventRecorder, RecorderOptions
 from controller.kube.events import EventMessage, Reference, build_events, observed_count, series_patch
 from controller.reporting.metrics import ControllerMetrics
-from tests.scripted_server import ScriptedServer, answering, scripted_server
+from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
 from tests.waiting import poll
 
 JOB = Reference("batch.volcano.sh/v1alpha1", "Job", "team-a", "train", "u1")
 BINDING = Reference("work.karmada.io/v1alpha2", "ResourceBinding", "team-a", "train-job", "u2")
+EVENTS, EVENTS_OF_GONE = (f"/apis/events.k8s.io/v1/namespaces/{name}/events" for name in ("team-a", "gone"))
 
 
 def message(
@@ -125,7 +126,7 @@ async def notes_of(server: ScriptedServer) -> list[str]:
 @asynccontextmanager
 async def recording(tmp_path, *, max_delay: float, is_busy) -> AsyncIterator[tuple[EventRecorder, ScriptedServer]]:
     async with scripted_server() as server:
-        server.says("POST", "/apis/events.k8s.io/v1/namespaces/team-a/events", answering(201, {}))
+        server.says("POST", EVENTS, answering(201, {}))
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             options = RecorderOptions(per_second=1000, max_delay_seconds=max_delay)
             recorder = EventRecorder(api, metrics=ControllerMetrics(), is_busy=is_busy, options=options)
@@ -149,3 +150,15 @@ async def test_events_are_written_despite_constant_decisions(tmp_path):
     async with recording(tmp_path, max_delay=0.2, is_busy=lambda: True) as (recorder, server):
         recorder.record(message("u", note="no room"))
         assert await notes_of(server) == ["no room"]
+
+
+@pytest.mark.parametrize("status", [403, 404], ids=["terminating", "deleted"])
+async def test_events_of_a_deleted_namespace_delay_no_others(tmp_path, status):
+    gone = Reference("batch.volcano.sh/v1alpha1", "Job", "gone", "train", "u1")
+    async with recording(tmp_path, max_delay=0, is_busy=lambda: False) as (recorder, server):
+        server.says("POST", EVENTS_OF_GONE, refusing(status))
+        for number in range(50):
+            recorder.record(message(f"g{number}", regarding=(gone,)))
+        recorder.record(message("u", note="no room"))
+        sent = await poll(lambda: [path for _, path, _ in server.requests], "events", until=lambda sent: EVENTS in sent)
+    assert sent == [EVENTS_OF_GONE, EVENTS]
