@@ -35,7 +35,7 @@ _TIMES = (
     "backOffUntil",
     "clustersChangedAt",
 )
-#: Characters of the resource names of amounts that are cached.
+#: Characters of the names of amounts that are cached.
 _MAX_CACHED_NAMES = 1024
 #: Fields that are written only where they are set.
 _OPTIONAL = frozenset(
@@ -117,7 +117,7 @@ def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionReco
 
 
 def _parse_amounts(quantities: Mapping[str, str], where: str) -> Resources:
-    shared = _shared_amounts if _are_short(quantities) else _shared_amounts.__wrapped__
+    shared = _shared_amounts if _are_short((where, *quantities)) else _shared_amounts.__wrapped__
     return shared(tuple(quantities.items()), where)
 
 
@@ -136,9 +136,9 @@ def _shared_quantities(amounts: tuple[tuple[str, int], ...]) -> Mapping[str, str
     return format_resources(dict(amounts))
 
 
-def _are_short(resources: Iterable[str]) -> bool:
+def _are_short(names: Iterable[str]) -> bool:
     """Return whether amounts with these names may be cached; thousands of very long ones would exhaust the memory."""
-    return sum(map(len, resources)) <= _MAX_CACHED_NAMES
+    return sum(map(len, names)) <= _MAX_CACHED_NAMES
 
 
 def _parse_reserved(amounts: Mapping[str, Mapping[str, str]]) -> dict[str, Resources] | None:

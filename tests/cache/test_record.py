@@ -104,3 +104,10 @@ def test_amounts_with_long_resource_names_are_not_cached():
     before = [cached.cache_info().currsize for cached in (_shared_amounts, _shared_quantities)]
     assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
     assert [cached.cache_info().currsize for cached in (_shared_amounts, _shared_quantities)] == before
+
+
+def test_amounts_of_a_cluster_with_a_long_name_are_not_cached():
+    record = AdmissionRecord(reserved_clusters={"m" * 2000: {"cpu": 1000}})
+    before = _shared_amounts.cache_info().currsize
+    assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
+    assert _shared_amounts.cache_info().currsize == before
