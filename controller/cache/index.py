@@ -17,6 +17,9 @@ M = TypeVar("M", bound=Hashable)
 _MAX_COLLISIONS = 10_000
 V = TypeVar("V")
 _ENCODER = msgspec.json.Encoder()
+#: Values of a pool, as JSON; they need about twice as much memory.
+_MAX_POOL_BYTES = 32 << 20
+_LENGTHS = msgspec.json.Encoder(enc_hook=repr)
 
 
 class Index(Generic[K, M]):
@@ -114,10 +117,16 @@ class UnboundJobs:
 
 
 class InternPool(Generic[V]):
-    """Values by the key that they are computed from; a full pool is cleared, which costs memory, not correctness."""
+    """Values by the key that they are computed from; a full pool is cleared, which costs memory, not correctness.
 
-    def __init__(self, size: int = 8192) -> None:
+    A pool is full with *size* values, or with *max_bytes* of them as JSON: values of deleted objects stay in it, and
+    tenants write objects of a megabyte.
+    """
+
+    def __init__(self, size: int = 8192, *, max_bytes: int = _MAX_POOL_BYTES) -> None:
         self._size = size
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._values: dict[Hashable, V] = {}
 
     def __len__(self) -> int:
@@ -127,9 +136,13 @@ class InternPool(Generic[V]):
         """Return the value of *key*, computed by *make* on the first request."""
         value = self._values.get(key)
         if value is None:
-            if len(self._values) >= self._size:
+            value = make()
+            length = len(_LENGTHS.encode(value))
+            if len(self._values) >= self._size or self._bytes + length > self._max_bytes:
                 self._values.clear()
-            value = self._values[key] = make()
+                self._bytes = 0
+            self._values[key] = value
+            self._bytes += length
         return value
 
 

@@ -25,6 +25,16 @@ def test_pool_shares_equal_values_and_is_bounded():
     assert len(pool) <= 2
 
 
+def test_pool_of_large_values_is_bounded_by_their_size():
+    pool: InternPool[list[str]] = InternPool(max_bytes=1000)
+    for key in range(20):
+        assert pool.get(key, lambda key=key: [f"{key:0300}"]) == [f"{key:0300}"]
+        assert len(pool) <= 3
+    assert pool.get("larger", lambda: ["x" * 2000]) is pool.get("larger", list)
+    assert pool.get("next", list) == []
+    assert len(pool) == 1
+
+
 def test_fingerprint_distinguishes_parts():
     assert fingerprint("ab", "c") != fingerprint("a", "bc")
     assert fingerprint(1, None) == fingerprint(1, None)
