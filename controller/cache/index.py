@@ -88,6 +88,10 @@ class NameCollisions:
             del self._found[next(iter(self._found))]
         return known is None or known[1].uid != binding.uid
 
+    def discard(self, uid: str) -> None:
+        """Forget the deleted Volcano Job *uid*, which may be large."""
+        self._found.pop(uid, None)
+
 
 class UnboundJobs:
     """Volcano Jobs without a binding: no policy selects them, or Karmada has not created the binding yet."""

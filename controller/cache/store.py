@@ -110,12 +110,7 @@ class Store(ObjectCollections):
     @property
     def name_collisions(self) -> Iterable[tuple[CachedTemplate, CachedBinding]]:
         """Volcano Jobs that cannot get a binding, each with the binding that has its name."""
-        known = ((self.jobs.get(job.key), job, binding) for job, binding in self._name_collisions)
-        return [
-            (job, binding)
-            for now, job, binding in known
-            if now is not None and now.uid == job.uid and binding.uid in self._by_uid
-        ]
+        return [(job, binding) for job, binding in self._name_collisions if binding.uid in self._by_uid]
 
     @property
     def repairable(self) -> Iterable[WorkloadUid]:
@@ -464,6 +459,8 @@ class Store(ObjectCollections):
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
         if before is not None and after is not None and before.differs_in_status_only(after):
             return
+        if before is not None and (after is None or after.uid != before.uid):
+            self._name_collisions.discard(before.uid)
         if before is not None and before.hyperjob is not None:
             self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
         if after is not None and after.hyperjob is not None:

@@ -319,6 +319,15 @@ def test_write_response_after_newer_event_calls_on_change():
     assert told == [WorkloadState.PENDING]
 
 
+def test_name_collision_ends_with_its_job():
+    store = Store()
+    upsert(store, ("bindings", binding("j1", uid="other", api_version="batch/v1")), ("jobs", job("j1")))
+    assert len(store.name_collisions) == 1
+    remove(store, "jobs", job("j1"))
+    assert not store.name_collisions
+    assert not list(store._name_collisions)
+
+
 def test_name_collision_ends_with_the_other_binding():
     store = Store()
     other = binding("j1", uid="other", api_version="batch/v1", template_uid="batch-job")
