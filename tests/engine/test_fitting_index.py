@@ -155,6 +155,20 @@ def test_cluster_between_the_last_fitting_and_a_freed_one():
     assert cache.fits(cache.get(requirements)), "the second cluster is still empty"
 
 
+def test_feasibility_of_large_unused_requirements_is_dropped():
+    usage, pods = ClusterUsage(), ({"cpu": 1},) * 1000
+    usage.update(cluster(CLUSTERS[0], cpu=1000), 0, 0)
+    cache = FeasibilityCache(usage)
+    used = SchedulingRequirements(pods=pods)
+    kept, evaluated = cache.get(used), set[int]()
+    for _ in range(200):
+        cache.get(SchedulingRequirements(pods=pods))
+        cache.prune({id(used)}, 1)
+        evaluated.add(len(cache._by_requirements))
+    assert max(evaluated) <= 70
+    assert cache.get(used) is kept
+
+
 @pytest.mark.parametrize("most", [0, 2])
 def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
     monkeypatch.setattr(pending, "_MAX_COUNTED_CLASSES", most)

@@ -31,6 +31,8 @@ LastFit = tuple[int, ClusterName | None]
 """Generation of the cluster usage at the last check, and a cluster that fitted then."""
 
 _MAX_UNUSED = 1024
+#: Pod templates of unused requirements: a job may have thousands, of which each takes about 500 bytes.
+_MAX_UNUSED_PODS = 65_536
 #: For so many classes the ranks of fitting clusters are cached; those of 1,000 clusters take 0.3 MB.
 _MAX_RANKED = 64
 
@@ -210,11 +212,15 @@ class FeasibilityCache:
         self._fleets: dict[frozenset[ClusterName], Resources] = {}
         """Results of ``_fleet``."""
         self._by_requirements: dict[int, ClassFeasibility] = {}
+        self._pods = 0
+        """Number of pod templates of all cached requirements."""
+        self._max_pods = _MAX_UNUSED_PODS
         self._failures: list[Exception] = []
 
     def clear(self) -> None:
         """Drop everything after a change of clusters."""
         self._by_requirements.clear()
+        self._pods = 0
         self._ranked.clear()
         self._fleets.clear()
         self.generation += 1
@@ -230,6 +236,7 @@ class FeasibilityCache:
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
                 cached = ClassFeasibility(requirements, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
             self._by_requirements[id(requirements)] = cached
+            self._pods += len(requirements.pods)
         return cached
 
     def pop_failures(self) -> list[Exception]:
@@ -264,9 +271,11 @@ class FeasibilityCache:
         return True
 
     def prune(self, used_ids: Container[int], count: int) -> None:
-        """Drop requirements without pending workloads, if they outnumber the *count* of used ones."""
-        if len(self._by_requirements) > 2 * count + _MAX_UNUSED:
+        """Drop requirements without pending workloads, if they outnumber the *count* of used ones or are larger."""
+        if len(self._by_requirements) > 2 * count + _MAX_UNUSED or self._pods > self._max_pods:
             self._by_requirements = {key: cached for key, cached in self._by_requirements.items() if key in used_ids}
+            self._pods = sum(len(cached.requirements.pods) for cached in self._by_requirements.values())
+            self._max_pods = 2 * self._pods + _MAX_UNUSED_PODS
 
     @property
     def total_steps(self) -> int:
