@@ -119,11 +119,18 @@ class TargetCluster(msgspec.Struct, rename="camel", frozen=True, gc=False):
     replicas: int | None = None
 
 
+class SuspendedClusters(msgspec.Struct, rename="camel", frozen=True):
+    """Clusters to which dispatching is suspended."""
+
+    cluster_names: tuple[str, ...] | None = None
+
+
 class Suspension(msgspec.Struct, rename="camel", frozen=True):
     """Whether scheduling and dispatching of a binding are suspended."""
 
     scheduling: bool | None = False
     dispatching: bool | None = False
+    dispatching_on_clusters: SuspendedClusters | None = None
 
 
 class GracefulEvictionTask(msgspec.Struct, rename="camel", frozen=True):

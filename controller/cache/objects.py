@@ -190,6 +190,15 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
         return self.details.record_error
 
     @property
+    def is_dispatching_suspended(self) -> bool:
+        """Whether its policy suspends dispatching to one of its clusters, which may run an earlier template."""
+        if self.suspension is None:
+            return False
+        on_clusters = self.suspension.dispatching_on_clusters
+        names = on_clusters.cluster_names if on_clusters is not None else None
+        return bool(self.suspension.dispatching) or any(target.name in (names or ()) for target in self.targets)
+
+    @property
     def has_suspension(self) -> bool:
         """Whether ``spec.suspension`` is set."""
         return self.suspension is not None

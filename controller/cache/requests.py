@@ -114,7 +114,7 @@ class DispatchedRequests:
             self._demands.pop(binding.uid, None)
             return requests
         known = self._demands.get(binding.uid)
-        if binding.suspension is not None and binding.suspension.dispatching and known is not None:
+        if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, requests)
         if requests is not None:
             self._demands[binding.uid] = requests

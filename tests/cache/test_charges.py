@@ -166,6 +166,7 @@ def test_replicas_of_eviction_task_are_charged_on_their_cluster():
     )
 
 
+@pytest.mark.parametrize("suspended", [{"dispatching": True}, {"dispatchingOnClusters": {"clusterNames": ["m1"]}}])
 @pytest.mark.parametrize(
     # The replicas, their CPUs, and whether dispatching is suspended; the charge after each step.
     ("steps", "charges"),
@@ -183,10 +184,11 @@ def test_replicas_of_eviction_task_are_charged_on_their_cluster():
         ),
     ],
 )
-def test_dispatched_requests_are_charged_while_suspended(steps, charges):
+def test_dispatched_requests_are_charged_while_suspended(steps, charges, suspended):
     store, seen = Store(DEPLOYMENTS), []
+    elsewhere = {"dispatchingOnClusters": {"clusterNames": ["m2"]}}
     for replicas, cpu, is_suspended in steps:
-        spec = {"replicas": replicas, "suspension": {"dispatching": is_suspended}}
+        spec = {"replicas": replicas, "suspension": suspended if is_suspended else elsewhere}
         workload = charged_deployment(store, {"m1": replicas}, cpu=cpu, paused=None, spec=spec)
         seen.append(workload.admission.charge["cpu"] // 1000)
     assert seen == charges

@@ -5,6 +5,8 @@ from collections.abc import Iterable
 from itertools import product
 from typing import get_args
 
+import msgspec
+
 from controller.api import bindings as wire
 from controller.api.keys import DATA_PLACEMENT_ANNOTATION, POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
@@ -58,13 +60,22 @@ _EQUAL = (StaticWeight(Affinity(), 1),)
 Targets = tuple[Assignment, ...]
 
 _SUSPENSIONS = {
-    wire.Suspension(*values): wire.Suspension(*map(bool, values)) for values in product((None, False, True), repeat=2)
+    (scheduling, dispatching): wire.Suspension(scheduling=bool(scheduling), dispatching=bool(dispatching))
+    for scheduling, dispatching in product((None, False, True), repeat=2)
 }
-"""The possible suspensions, so that bindings share them; null means false."""
+"""The suspensions without clusters, so that bindings share them; null means false."""
 
 
 class PlacementError(ValueError):
     """An invalid placement, or one that is too large; the message names the field."""
+
+
+def _suspension(suspension: wire.Suspension | None) -> wire.Suspension | None:
+    if suspension is None:
+        return None
+    shared = _SUSPENSIONS[suspension.scheduling, suspension.dispatching]
+    on_clusters = suspension.dispatching_on_clusters
+    return msgspec.structs.replace(shared, dispatching_on_clusters=on_clusters) if on_clusters else shared
 
 
 def translate_placement(wire_placement: wire.Placement | None) -> Placement:
@@ -219,7 +230,7 @@ class BindingTranslator:
             template_uid=self._names.uid(resource.uid),
             placement=placement,
             clusters=self._clusters(spec.clusters),
-            suspension=_SUSPENSIONS[spec.suspension] if spec.suspension is not None else None,
+            suspension=_suspension(spec.suspension),
             requests=requests,
             progress=progress,
             record=record,
