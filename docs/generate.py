@@ -136,7 +136,9 @@ def _type_of(annotation: object) -> str:  # noqa: PLR0911 -- one return for each
     if origin is dict:
         return "map"
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return {"LabelSelector": "label selector", "JobSpec": "spec of a Volcano Job"}.get(annotation.__name__, "entry")
+        return {"ClusterSelector": "label selector", "JobSpec": "spec of a Volcano Job"}.get(
+            annotation.__name__, "entry"
+        )
     return {
         Any: "any",
         bool: "true, false",

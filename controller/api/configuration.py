@@ -193,14 +193,14 @@ class LabelRequirement(_Section):
         return self
 
 
-class LabelSelector(_Section):
+class ClusterSelector(_Section):
     """Selects clusters by labels; all requirements must match."""
 
     match_labels: dict[Name, str] = Field(default_factory=dict)
     match_expressions: tuple[LabelRequirement, ...] = ()
 
     @model_validator(mode="after")
-    def _selects(self) -> "LabelSelector":
+    def _selects(self) -> "ClusterSelector":
         if not self.match_labels and not self.match_expressions:
             raise ValueError("it selects every cluster; write matchLabels or matchExpressions")
         return self
@@ -224,7 +224,7 @@ class NodeShape(_Section):
 class NodeShapes(_Section):
     """All nodes of some clusters (C3); the clusters are given by name or by labels."""
 
-    clusters: Annotated[tuple[Name, ...], Field(min_length=1)] | LabelSelector
+    clusters: Annotated[tuple[Name, ...], Field(min_length=1)] | ClusterSelector
     nodes: tuple[NodeShape, ...] = Field(min_length=1, max_length=100)
 
 

@@ -152,7 +152,7 @@ def _node_shapes(entry: config.NodeShapes) -> NodeShapes:
     return NodeShapes(_affinity(entry.clusters), nodes)
 
 
-def _affinity(clusters: tuple[str, ...] | config.LabelSelector) -> Affinity:
+def _affinity(clusters: tuple[str, ...] | config.ClusterSelector) -> Affinity:
     if isinstance(clusters, tuple):
         return Affinity(names=tuple(map(ClusterName, clusters)))
     labels = [Requirement(key, "In", (value,)) for key, value in sorted(clusters.match_labels.items())]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from controller.api.events import Event
     from controller.api.hyperjobs import HyperJob
-    from controller.cli.input.labels import LabelSelector
+    from controller.cli.input.labels import Selector
     from controller.cli.input.objects import InputNote
     from controller.cli.input.snapshot import ActiveConfiguration, Snapshot, TemplateNames
     from controller.cli.input.what_if import Changes, WhatIf
@@ -124,7 +124,7 @@ class CommonOptions:
 
         return self._read_live(lambda api: events_of(api, workload))
 
-    def selected(self, selector: "LabelSelector", snapshot: "Snapshot") -> "TemplateNames":
+    def selected(self, selector: "Selector", snapshot: "Snapshot") -> "TemplateNames":
         """Return the queues and objects of workloads with labels that *selector* selects."""
         if snapshot.selected is not None:
             return snapshot.selected(selector)

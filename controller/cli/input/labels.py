@@ -17,7 +17,7 @@ Requirement = Callable[[Mapping[str, str]], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class LabelSelector:
+class Selector:
     """A selector; all requirements must hold."""
 
     text: str
@@ -28,9 +28,9 @@ class LabelSelector:
         return all(requirement(labels) for requirement in self.requirements)
 
 
-def parse_selector(text: str) -> LabelSelector:
+def parse_selector(text: str) -> Selector:
     """Return the selector in *text*; raise `InputError`."""
-    return LabelSelector(text, tuple(_requirement(part.strip(), text) for part in _SEPARATOR.split(text)))
+    return Selector(text, tuple(_requirement(part.strip(), text) for part in _SEPARATOR.split(text)))
 
 
 def _requirement(part: str, text: str) -> Requirement:

@@ -40,7 +40,7 @@ from controller.cache.dynamic_informers import served_path
 from controller.cache.store import Store
 from controller.cli.errors import InputError, NotFoundError
 from controller.cli.input.data import apply_claims, read_claims
-from controller.cli.input.labels import LabelSelector
+from controller.cli.input.labels import Selector
 from controller.cli.input.snapshot import (
     ActiveConfiguration,
     ConfigurationSource,
@@ -156,9 +156,7 @@ async def events_of(api: Api, workload: Workload) -> tuple[Event, ...]:
     return tuple(event for event in events if event.reporting_controller == REPORTING_CONTROLLER)
 
 
-async def selected_templates(
-    api: Api, selector: LabelSelector, configuration: VolcanoGlobalConfiguration
-) -> TemplateNames:
+async def selected_templates(api: Api, selector: Selector, configuration: VolcanoGlobalConfiguration) -> TemplateNames:
     """Return kind, namespace and name of the queues, jobs and other templates that *selector* selects."""
     paths = [("Queue", QUEUES.path), ("Job", JOBS.path)]
     paths += [(rule.kind, await _list_path(api, rule)) for rule in configuration.integrations]

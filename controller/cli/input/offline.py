@@ -27,7 +27,7 @@ from controller.cli.input.default_bindings import (
     recorded_uid,
     with_default_bindings,
 )
-from controller.cli.input.labels import LabelSelector
+from controller.cli.input.labels import Selector
 from controller.cli.input.manifests import Manifest, Progress, no_progress, read
 from controller.cli.input.objects import InputNote, InputObjects, validate_objects
 from controller.cli.input.snapshot import (
@@ -122,7 +122,7 @@ class OfflineState:
         )
         return ", ".join(f"{count:,} {kind}" for count, kind in counts) or "no objects"
 
-    def _selected(self, selector: LabelSelector) -> TemplateNames:
+    def _selected(self, selector: Selector) -> TemplateNames:
         """Return kind, namespace and name of the objects that *selector* selects."""
         return frozenset(
             (manifest.kind, manifest.namespace, manifest.name)

@@ -11,7 +11,7 @@ from controller.api.configuration import VolcanoGlobalConfiguration, configurati
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, TemplateKey, group_kind
 from controller.cache.store import Store
 from controller.cli.errors import NotFoundError
-from controller.cli.input.labels import LabelSelector
+from controller.cli.input.labels import Selector
 from controller.controllers.data_sources.claims import ClaimIndex
 from controller.engine.checkpoint import History, take_history
 from controller.engine.engine import Engine
@@ -89,7 +89,7 @@ class Snapshot:
     """The resources that any queue uses, requests or limits, and cpu, memory and devices of the clusters."""
     claims: ClaimIndex | None = None
     """The claims and sources of data; ``None`` where there are none, or not all may be read."""
-    selected: Callable[[LabelSelector], TemplateNames] | None = None
+    selected: Callable[[Selector], TemplateNames] | None = None
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
     @property

@@ -9,7 +9,7 @@ import msgspec
 
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.cli.errors import InputError, NotFoundError
-from controller.cli.input.labels import LabelSelector, parse_selector
+from controller.cli.input.labels import Selector, parse_selector
 from controller.cli.input.names import split_name, without_kind
 from controller.cli.input.snapshot import Snapshot, TemplateNames
 from controller.engine.state.clusters import ClusterName
@@ -29,10 +29,10 @@ class Selection:
     names: tuple[str, ...] = ()
     queue: QueueName | None = None
     namespace: str | None = None
-    labels: LabelSelector | None = None
+    labels: Selector | None = None
     sort_by: tuple[str, ...] = ()
     """Path of a field of the JSON."""
-    templates: Callable[[LabelSelector, Snapshot], TemplateNames] | None = None
+    templates: Callable[[Selector, Snapshot], TemplateNames] | None = None
     """Returns the workloads' objects that a selector selects."""
 
     @classmethod
@@ -42,7 +42,7 @@ class Selection:
         names: Sequence[str] | None = None,
         labels: str | None = None,
         sort_by: str | None = None,
-        templates: Callable[[LabelSelector, Snapshot], TemplateNames] | None = None,
+        templates: Callable[[Selector, Snapshot], TemplateNames] | None = None,
     ) -> "Selection":
         """Return the selection of command line options; raise `InputError`."""
         return cls(
