@@ -55,7 +55,7 @@ def validate(observed: Configuration | None) -> list[str]:
         wrong.append(
             f"webhook {_BINDINGS_WEBHOOK}: rules do not cover {', '.join(sorted(_SUSPENDED_RESOURCES - covered))}"
         )
-    return [*wrong, *(() if _has_ca_bundle(webhook) else (f"webhook {_BINDINGS_WEBHOOK}: caBundle is empty",))]
+    return [*wrong, *(() if has_ca_bundle(webhook) else (f"webhook {_BINDINGS_WEBHOOK}: caBundle is empty",))]
 
 
 def _changed_fields(name: str, desired: Webhook, observed: Webhook) -> Iterator[str]:
@@ -63,7 +63,7 @@ def _changed_fields(name: str, desired: Webhook, observed: Webhook) -> Iterator[
     for field in sorted({*wants, *has}):
         if wants.get(field) != has.get(field):
             yield f"webhook {name}: {field} is {has.get(field)!r} and should be {wants.get(field)!r}"
-    if not _has_ca_bundle(observed):
+    if not has_ca_bundle(observed):
         yield f"webhook {name}: caBundle is empty"
 
 
@@ -82,7 +82,7 @@ def _with_default_scope(rule: Mapping[str, Any]) -> dict[str, Any]:
     return {"scope": "*", **rule}
 
 
-def _has_ca_bundle(webhook: Webhook) -> bool:
+def has_ca_bundle(webhook: Webhook) -> bool:
     """Return whether the CA bundle holds a certificate; the webhook itself verifies the chain."""
     try:
         bundle = base64.b64decode(webhook.get("clientConfig", {}).get("caBundle") or "")

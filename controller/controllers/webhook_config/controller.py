@@ -15,7 +15,7 @@ import structlog
 import yaml
 
 from controller.api.keys import MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS, Resource
-from controller.controllers.webhook_config.comparison import diff, validate
+from controller.controllers.webhook_config.comparison import diff, has_ca_bundle, validate
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.config_file import WatchedFile
@@ -88,6 +88,8 @@ class WebhookConfigController:
         self._reported: dict[str, tuple[str, ...]] = {}
         """The violations that were reported last, by kind."""
         self._ca_bundles: dict[str, str] = {}
+        self._futile: dict[str, bytes] = {}
+        """The last repair of each kind that left violations; the same one would leave them again."""
         self._wake = asyncio.Event()
         self._backoff = Backoff(initial=1, maximum=30)
         self._observed = {
@@ -140,8 +142,9 @@ class WebhookConfigController:
         if not (self._file.current and self._dependencies.is_repair_enabled() and self._dependencies.may_write()):
             return True
         try:
-            for kind in [kind for kind, violations in self._reported.items() if violations]:
-                await self._repair(kind)
+            for kind, violations in tuple(self._reported.items()):
+                if violations and kind in self._file.current:
+                    await self._repair(kind)
         except ApiError as error:
             delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("webhook configuration not repaired", error=str(error), again_in=round(delay, 1))
@@ -157,8 +160,9 @@ class WebhookConfigController:
     def _remember_ca_bundles(self, observed: ObservedConfiguration | None) -> None:
         """Store the CA bundles, which cannot be recovered after a deletion."""
         webhooks = observed.manifest.get("webhooks") or () if observed else ()
-        bundles = {webhook["name"]: webhook.get("clientConfig", {}).get("caBundle") for webhook in webhooks}
-        self._ca_bundles.update({name: bundle for name, bundle in bundles.items() if bundle})
+        self._ca_bundles.update(
+            {webhook["name"]: webhook["clientConfig"]["caBundle"] for webhook in webhooks if has_ca_bundle(webhook)}
+        )
 
     def _violations(self, kind: str, observed: ObservedConfiguration | None) -> list[str]:
         manifest = observed.manifest if observed else None
@@ -195,7 +199,8 @@ class WebhookConfigController:
     async def _repair(self, kind: str) -> None:
         """Write all webhooks with the CA bundles that were observed last; without any bundle nothing is created.
 
-        An API server with a webhook and without its CA bundle rejects every job.
+        An API server with a webhook and without its CA bundle rejects every job. A violation that a repair leaves, such
+        as a CA bundle that was never published, is only reported until the configuration changes.
         """
         resource, observed = _KINDS[kind], self._observed[kind].get(NAME)
         if observed is None and not self._ca_bundles:
@@ -213,11 +218,17 @@ class WebhookConfigController:
         else:
             metadata = {"uid": observed.uid, "resourceVersion": str(observed.resource_version)}
             body = msgspec.json.encode({"metadata": metadata, "webhooks": webhooks})
+            if body == self._futile.get(kind):
+                return
             raw = await self._api.patch(resource.item_path("", NAME), body, kind="merge")
         made = _observe(raw)
         self._observed[kind].upsert(made)
-        log.warning("webhook configuration repaired", kind=kind, name=NAME)
-        self._report(kind, made, tuple(self._violations(kind, made)))
+        violations = tuple(self._violations(kind, made))
+        if violations:
+            self._futile[kind] = body
+        else:
+            log.warning("webhook configuration repaired", kind=kind, name=NAME)
+        self._report(kind, made, violations)
 
 
 def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:
