@@ -52,6 +52,8 @@ class RunTimesController:
         """``None`` until they are read, and while another process leads."""
         self._ended: deque[tuple[JobProfile, Run]] = deque(maxlen=_MAX_UNREAD)
         """Ended runs that are not learned yet."""
+        self._is_stored = True
+        """Whether the ConfigMap has everything that was learned."""
         self._wake = asyncio.Event()
         self._backoff = Backoff(initial=1, maximum=60)
 
@@ -101,6 +103,7 @@ class RunTimesController:
         """Learn what has ended; return whether it was written."""
         if self._run_times is None:
             self._run_times, until = await self._read()
+            self._is_stored = True
             if len(self._run_times):
                 # From now on run times are known.
                 self._store.mark_all_changed()
@@ -108,12 +111,14 @@ class RunTimesController:
             evicted = [ended for ended in self._ended if ended[1].outcome is Outcome.EVICTED]
             finished = [(profile, run) for _, profile, run in finished_runs(self._store, after=until)]
             self._ended = deque([*finished, *evicted], _MAX_UNREAD)
-        if not self._ended:
-            return False
         run_times = self._run_times
         while self._ended:
             run_times.record(*self._ended.popleft())
+            self._is_stored = False
+        if self._is_stored:
+            return False
         await self._write(encode_run_times(run_times, self._clock()))
+        self._is_stored = True
         return True
 
     async def _read(self) -> tuple[RunTimes, int]:

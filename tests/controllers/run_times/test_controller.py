@@ -103,6 +103,15 @@ async def test_observed_end_is_stored(stored, phase, run):
 
 
 @virtual_time
+async def test_failed_write_is_repeated_without_another_end():
+    world = World()
+    world.traffic.fail_before = 0
+    async with running(world):
+        world.run_of()
+    assert (world.runs(), world.writes) == ([Run(3600)], 2)
+
+
+@virtual_time
 async def test_evicted_run_is_stored_apart():
     world = World()
     async with running(world):
