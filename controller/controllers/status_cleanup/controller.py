@@ -85,7 +85,7 @@ class StaleStatusController:
 
     async def _reconcile(self, binding: CachedBinding) -> None:
         try:
-            await self._patch_statuses(binding)
+            has_left = await self._patch_statuses(binding)
         except Conflict:
             return
         except NotFound:
@@ -96,9 +96,11 @@ class StaleStatusController:
             await asyncio.sleep(delay)
         else:
             self._backoff.reset()
-            del self._pending[binding.uid]
+            if has_left:
+                del self._pending[binding.uid]
 
-    async def _patch_statuses(self, binding: CachedBinding) -> None:
+    async def _patch_statuses(self, binding: CachedBinding) -> bool:
+        """Correct the statuses of *binding*; return whether it has left its clusters, which the cache may not show."""
         kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
         path, job_path, job = kind.item_path(binding.namespace, binding.name), "", None
         if binding.template.kind == VOLCANO_JOB:
@@ -108,10 +110,11 @@ class StaleStatusController:
                 job = msgspec.json.decode(await self._api.get(job_path))
         manifest = msgspec.json.decode(await self._api.get(path))
         if not has_left_clusters(manifest):
-            return
+            return False
         await self._patch(path, binding_status_patch(manifest, self._clock()))
         if job is not None:
             await self._patch(job_path, job_status_patch(job, self._clock()))
+        return True
 
     async def _patch(self, path: str, patch: object) -> None:
         if patch is not None:

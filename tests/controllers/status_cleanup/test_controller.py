@@ -38,8 +38,11 @@ class SlowApi:
         self.patched.append(path.split("/")[-3])
 
 
-def api_after(spec: dict[str, Any], *, has_job: bool = True, **status: Any) -> SlowApi:
-    """Return the API server after a workload was evicted, whose binding has this *spec* and *status* now."""
+def api_after(spec: dict[str, Any], *, has_job: bool = True, leaves: bool = False, **status: Any) -> SlowApi:
+    """Return the API server after a workload was evicted, whose binding has this *spec* and *status* now.
+
+    If it *leaves*, the status ends after two seconds.
+    """
 
     async def main() -> SlowApi:
         api, store = SlowApi(spec, status, has_job=has_job), Store()
@@ -51,7 +54,10 @@ def api_after(spec: dict[str, Any], *, has_job: bool = True, **status: Any) -> S
         write: Any = SimpleNamespace(effect="evict", uid=binding.uid)
         controller.on_write(write, binding)
         running = asyncio.get_running_loop().create_task(controller.run())
-        await asyncio.sleep(5)
+        await asyncio.sleep(2)
+        if leaves:
+            api.binding["status"] = dict(SCHEDULED)
+        await asyncio.sleep(3)
         running.cancel()
         return api
 
@@ -76,6 +82,11 @@ def test_status_of_evicted_workload_is_corrected():
 )
 def test_status_is_unchanged_after_a_later_admission(spec, status):
     assert api_after(spec, **status).patched == []
+
+
+def test_status_is_corrected_after_a_report_that_the_cache_lacks():
+    api = api_after(EVICTED, leaves=True, aggregatedStatus=[{"clusterName": "m1"}])
+    assert api.patched == ["resourcebindings", "jobs"]
 
 
 META = {"metadata": {"uid": "u", "resourceVersion": "7", "name": "train"}}
