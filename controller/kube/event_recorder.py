@@ -21,8 +21,10 @@ from controller.kube.timing import Backoff, Clock, wait_until_idle, wall_clock
 V = TypeVar("V")
 _MAX_REMEMBERED = 10_000
 _MAX_ATTEMPTS = 3
-#: After a rejection, events of a namespace are dropped for so long: it may be terminating or deleted.
-_REJECTED_NAMESPACE_SECONDS = 60
+
+#: Time for which the events of a namespace are dropped after it has accepted none: it may be terminating.
+_REFUSED_SECONDS = 30.0
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -128,8 +130,8 @@ class EventRecorder:
         """When the last pending event was written, by uid."""
         self._deferred: dict[str, EventMessage] = {}
         """The latest pending message within the minimum interval, by uid."""
-        self._rejected_until: OrderedDict[str, float] = OrderedDict()
-        """Until when the events of a namespace are dropped."""
+        self._refused_at: OrderedDict[str, float] = OrderedDict()
+        """When a namespace last accepted no events, by its name."""
         self._backoff = Backoff(initial=0.5, maximum=30)
         self._slot_at = 0.0
         self._wake = asyncio.Event()
@@ -168,7 +170,7 @@ class EventRecorder:
                 await self._wake.wait()
             elif not self._is_deferred(message):
                 for event in build_events(message, self._options.instance, self._clock()):
-                    if self._rejected_until.get(event.namespace, 0) > time.monotonic():
+                    if self._is_refused(event.namespace):
                         self._metrics.count_event("refused")
                         continue
                     await self._wait_for_slot()
@@ -205,14 +207,24 @@ class EventRecorder:
         if self._slot_at > now:
             await asyncio.sleep(self._slot_at - now)
 
+    def _is_refused(self, namespace: str) -> bool:
+        """Return whether *namespace* accepted no events a short time ago."""
+        return time.monotonic() < self._refused_at.get(namespace, float("-inf")) + _REFUSED_SECONDS
+
     async def _publish(self, event: Event) -> None:
         for _ in range(_MAX_ATTEMPTS):
             try:
                 await self._write(event)
             except (TooManyRequests, ServerError, Unreachable) as error:
                 await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
+            except (Forbidden, NotFound) as error:
+                # No permission, or the namespace is terminating: the events of others must not wait for it.
+                _remember(self._refused_at, event.namespace, time.monotonic())
+                self._count_rejected(event, error)
+                return
             except (ApiError, msgspec.MsgspecError) as error:
-                await self._drop_rejected(event, error)
+                self._count_rejected(event, error)
+                await asyncio.sleep(self._backoff.next_delay())
                 return
             else:
                 self._backoff.reset()
@@ -220,15 +232,9 @@ class EventRecorder:
                 return
         self._metrics.count_event("failed")
 
-    async def _drop_rejected(self, event: Event, error: Exception) -> None:
-        """Drop a rejected event: the permission may be missing, or the namespace terminating."""
+    def _count_rejected(self, event: Event, error: Exception) -> None:
         self._metrics.count_event("refused")
-        if isinstance(error, Forbidden | NotFound):
-            # The events of a deleted namespace that are queued already must not delay those of others.
-            _remember(self._rejected_until, event.namespace, time.monotonic() + _REJECTED_NAMESPACE_SECONDS)
-        delay = self._backoff.next_delay()
         log.warning("event rejected", namespace=event.namespace, name=event.name, error=str(error))
-        await asyncio.sleep(delay)
 
     async def _write(self, event: Event) -> None:
         """Create the event, or update the series of an existing one."""
