@@ -72,6 +72,11 @@ class RotatedFiles:
             self.size += written
             rest = rest[written:]
 
+    def discard(self) -> None:
+        """Delete the present file, so that the next one does not displace an older one for it. Raises ``OSError``."""
+        self.close()
+        self.path.unlink(missing_ok=True)
+
     def close(self) -> None:
         """Close the present file, if it is open."""
         if self._open is not None:
@@ -183,6 +188,15 @@ class DecisionLogWriter:
         """Begin a new file, piece by piece where much is known."""
         self._is_open = False
         self._files.start_file()
+        try:
+            self._write_beginning(item)
+        except Exception:
+            # On a full disk, each attempt would otherwise delete the oldest file for one without decisions.
+            self._files.discard()
+            raise
+        self._on_file_change(None)
+
+    def _write_beginning(self, item: NewFile) -> None:
         self._is_open, self._encoder = True, EntryEncoder()
         lines: list[bytes] = []
         for number, entry in enumerate(header_entries(item)):
@@ -192,7 +206,6 @@ class DecisionLogWriter:
         self._flush(lines)
         # The snapshot does not count, or a large state would leave no capacity after it.
         self._initial_size, self._files_started = self._files.size, self._files_started + 1
-        self._on_file_change(None)
 
     def _fail(self, error: Exception) -> None:
         self._is_open, self._files_started = False, self._files_requested

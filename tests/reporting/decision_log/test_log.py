@@ -149,6 +149,21 @@ def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
     assert read(run.path).plans >= 10
 
 
+def test_full_disk_does_not_displace_the_files_with_decisions(folder, monkeypatch):
+    run = RunOnDisk(folder / "decisions.jsonl", keep=3)
+    run.advance(10)
+    monkeypatch.setattr(log_module, "_RETRY_SECONDS", 0)
+    with monkeypatch.context() as broken:
+        broken.setattr(os, "write", lambda *_: (_ for _ in ()).throw(OSError(errno.ENOSPC, "full")))
+        run.advance(20)
+        run.until(lambda: run.losses > 3)
+    run.advance(10)
+    run.decision_log.stop(10)
+    plans = [read(each).plans for each in run.files()]
+    assert len(plans) == 2
+    assert min(plans) >= 9
+
+
 def test_missing_folder_does_not_stop_controller(folder):
     run = RunOnDisk(folder / "missing" / "decisions.jsonl")
     run.advance(10)
