@@ -73,7 +73,7 @@ class LogFile:
 
 @contextmanager
 def open_files(path: Path) -> Iterator[list[LogFile]]:
-    """Open the files of the log *path*, the oldest first."""
+    """Open the files of the log *path*, the oldest first by their numbers: the clock may have been set back."""
     with ExitStack() as stack:
         files: dict[int, LogFile] = {}
         number = 0
@@ -93,7 +93,7 @@ def open_files(path: Path) -> Iterator[list[LogFile]]:
             except msgspec.MsgspecError as error:
                 raise HistoryError(f"{path.name}: the first line is not that of a decision log") from error
             files[begun.at] = LogFile(begun.at, begun.identity, begun.version, lines)
-        yield sorted(files.values(), key=lambda file: file.began)
+        yield [*reversed(files.values())]
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +127,10 @@ def read_page(path: Path, filters: Filters, after: Position | None, limit: int) 
     with open_files(path) as files:
         if not files:
             raise HistoryError("there is no decision log yet")
-        known = [file for file in files if after is None or file.began >= after.began]
-        is_gap = after is not None and (not known or known[0].began != after.began)
+        known = [number for number, file in enumerate(files) if after is not None and file.began == after.began]
+        is_gap = after is not None and not known
         # Without the file of the position, the oldest one begins after it, or the log is another one.
-        remaining = known or files
+        remaining = files[known[0] :] if known else files
         if after is None:
             newer = [file.began for file in remaining[1:]]
             # A file whose successor began before the requested time has nothing of it.

@@ -109,6 +109,24 @@ def test_position_survives_rotation(tmp_path):
     assert [each.name for each in gap.items] == ["later"]
 
 
+def test_file_after_a_clock_was_set_back_is_the_newest(tmp_path):
+    old = two_queues(tmp_path / "log")
+    first, _ = read_all(old.path)
+    end = read_page(old.path, Filters(), None, 1000).position
+    old.path.rename(tmp_path / "log.1")
+    new = Log(tmp_path / "log", now=old.items[0].header.at - 60_000, identity="pod-2")
+    new.submit(job("later"))
+    new.plan()
+    new.write()
+    page = read_page(new.path, Filters(), Position.parse(end), 1000)
+    assert ([each.name for each in page.items], page.identity) == (["later"], "pod-2")
+    assert keys((*first, *page.items)) == recorded(new.path)
+    new.submit(job("latest"))
+    new.plan()
+    new.write()
+    assert [each.name for each in read_page(new.path, Filters(), Position.parse(page.position), 9).items] == ["latest"]
+
+
 @pytest.mark.parametrize("text", ["", "1", "1-2", "a-b-c", "1-2-3-4", "1-2-" + "9" * 16, "-1-2-3", "1-2-3\n"])
 def test_invalid_position_is_refused(text):
     with pytest.raises(ValueError, match="position of an earlier answer"):
