@@ -3,11 +3,14 @@
 Object counts are compared after every watch, with a list of one object; names and resource versions rarely, with a
 metadata-only list. A list with a selector does not tell how many objects there are, so that only the rare comparison is
 made. A difference is only reported.
+
+A cached version that the server does not have, although it is no newer than the list, shows that the server's store was
+restored from a backup and has since reached later versions than the cache.
 """
 
 import random
 from collections.abc import Set as AbstractSet
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -19,6 +22,14 @@ from controller.kube.watch_events import read_meta
 
 #: One of this many audits compares versions: about every ten minutes, with watches of 40 seconds.
 _VERSION_CHECK_INTERVAL = 15
+
+
+class Difference(NamedTuple):
+    """How the cache differs from the server."""
+
+    message: str
+    is_restored: bool = False
+    """Whether the cache has a version that the server never had, or lost."""
 
 
 class CacheView(Protocol):
@@ -64,7 +75,9 @@ class CacheAudit:
         """Whether the object is cached, in any version."""
         return self._view.version(namespace, name) is not None
 
-    async def find_difference(self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()) -> str | None:
+    async def find_difference(
+        self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()
+    ) -> Difference | None:
         """Return which events up to *version* were missed, ``None`` if none is known.
 
         Nothing is known if the server does not answer, and between the rare comparisons of a list with a selector.
@@ -78,10 +91,10 @@ class CacheAudit:
             count = await (self._count(version) if self._audits else self._count_and_check(version, lacking))
         except (ApiError, msgspec.MsgspecError):
             return None  # an outage, or the version has expired: nothing is known about the cache
-        except _MissedEventError as missed:
-            return str(missed)
+        except _DifferenceError as error:
+            return error.difference
         held = len(self._view) + len(lacking)
-        return None if held == count else f"the cache has {held} objects, the server has {count}"
+        return None if held == count else Difference(f"the cache has {held} objects, the server has {count}")
 
     async def _count(self, version: str) -> int:
         page = await self._read(version, limit=1)
@@ -96,19 +109,25 @@ class CacheAudit:
         while True:
             page = await self._read(version, limit=self._page, token=token, metadata_only=True)
             for raw in page.items or ():
-                self._check(bytes(raw), lacking)
+                self._check(bytes(raw), version, lacking)
             count += len(page.items or ())
             token = page.metadata.continue_token
             if not token:
                 return count
 
-    def _check(self, raw: bytes, lacking: AbstractSet[tuple[str, str]]) -> None:
+    def _check(self, raw: bytes, version: str, lacking: AbstractSet[tuple[str, str]]) -> None:
+        """Compare one object of the list at *version*."""
         meta = read_meta(raw)
-        held = self._view.version(meta.namespace, meta.name)
+        held, stored = self._view.version(meta.namespace, meta.name), meta.resource_version
         if held is None and (meta.namespace, meta.name) not in lacking:
-            raise _MissedEventError(f"{meta.path} is not cached, the server has it in version {meta.resource_version}")
-        if held is not None and meta.resource_version.isdecimal() and held < int(meta.resource_version):
-            raise _MissedEventError(f"{meta.path} is cached in version {held}, the server has {meta.resource_version}")
+            raise _DifferenceError(Difference(f"{meta.path} is not cached, the server has it in version {stored}"))
+        if held is None or not (stored.isdecimal() and version.isdecimal()):
+            return
+        # Responses to writes may be newer than the list.
+        is_restored = int(stored) < held <= int(version)
+        if held < int(stored) or is_restored:
+            message = f"{meta.path} is cached in version {held}, the server has {stored}"
+            raise _DifferenceError(Difference(message, is_restored))
 
     async def _read(self, version: str, *, limit: int, token: str = "", metadata_only: bool = False) -> Page:
         asked = {} if token else {"resourceVersion": version, "resourceVersionMatch": "Exact"}
@@ -116,5 +135,9 @@ class CacheAudit:
         return await self._api.list_page(self._path, asked, limit=limit, token=token, metadata_only=metadata_only)
 
 
-class _MissedEventError(Exception):
-    """An object is not cached, or in an older version than the server's; the message names it."""
+class _DifferenceError(Exception):
+    """An object is not cached, or in another version than the server's."""
+
+    def __init__(self, difference: Difference) -> None:
+        super().__init__(difference.message)
+        self.difference = difference

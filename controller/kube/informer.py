@@ -121,6 +121,8 @@ class Informer(Generic[T]):
         self._backoff = Backoff()
         self._empty_watches = 0
         self._must_relist = False
+        self._is_restored = False
+        """Whether the sink may have objects in versions that the server does not have any more."""
         self._watch_timeout: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
@@ -152,9 +154,10 @@ class Informer(Generic[T]):
             self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
     async def _apply(self, objects: list[T], version: str) -> None:
-        if is_older(version, self.version):
+        if self._is_restored or is_older(version, self.version):
             # The server was restored from a backup: objects from later versions do not exist.
             await self._replace([])
+            self._is_restored = False
         await self._replace(objects, unreadable=tuple(self._unreadable))
         self.version = version
         self.lists += 1
@@ -315,13 +318,18 @@ class Informer(Generic[T]):
             )
 
     async def _compare(self) -> None:
-        """Relist if a watch event was silently lost."""
+        """Relist if a watch event was silently lost, or the server's store was restored from a backup."""
         if self._audit is None:
             return
         lacking = {name for name in self._unreadable if not self._audit.contains(*name)}
         difference = await self._audit.find_difference(self.version, lacking=lacking)
-        if difference is not None:
-            raise _RelistError(f"an event was lost: {difference}")
+        if difference is None:
+            return
+        if not difference.is_restored:
+            raise _RelistError(f"an event was lost: {difference.message}")
+        self.synced.clear()
+        self._is_restored = True
+        raise _RelistError(f"the server was restored from a backup: {difference.message}")
 
     async def _back_off(self, event: str, error: ApiError | None) -> None:
         delay = self._backoff.next_delay(at_least=error.retry_after if error else None)

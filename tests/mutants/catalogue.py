@@ -156,7 +156,7 @@ _MUTANTS = {
     "controller.kube.cache_audit": {
         "skip-version-comparison": (
             "CacheAudit._check",
-            "held < int(meta.resource_version)",
+            "held < int(stored)",
             "False",
             "tests/faults/test_watches.py::test_audit_finds_lost_changes_of_every_kind",
         ),
