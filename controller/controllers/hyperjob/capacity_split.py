@@ -217,7 +217,7 @@ def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracke
     size = template.pods // stretches
     bins = [_cluster_bin(room, need, tracker) for room in tracker.free if room.has_nodes_for(need.pods)]
     least = -(-(policy.min_replicas or 1) // size)
-    preferred = [share.name for share in policy.clusters] or job.cluster_names
+    preferred = preferred_clusters(job, policy)
     packed = _pack(
         policy, bins, PackingRequest(stretches, tracker.max_clusters, least), preferred=preferred, tracker=tracker
     )
@@ -229,6 +229,11 @@ def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracke
     for name, counts in shares:
         tracker.take(name, sum_requests(requests, counts))
     return shares
+
+
+def preferred_clusters(job: ReplicatedJob, policy: SplitPolicy) -> Sequence[str]:
+    """Return the clusters that *job* names, in this order; with ByResources, no others if there are any."""
+    return [share.name for share in policy.clusters] or job.cluster_names
 
 
 def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[CapacityTracker]:

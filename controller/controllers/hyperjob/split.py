@@ -16,7 +16,13 @@ from controller.api.volcanojobs import JobSpec
 from controller.cache.data_requirements import NO_DATA, DataRequirement
 from controller.cache.objects import TemplateKey
 from controller.cache.translate.bindings import PlacementError, translate_placement
-from controller.controllers.hyperjob.capacity_split import UNLIMITED, CapacityTracker, cluster_subsets, place_parts
+from controller.controllers.hyperjob.capacity_split import (
+    UNLIMITED,
+    CapacityTracker,
+    cluster_subsets,
+    place_parts,
+    preferred_clusters,
+)
 from controller.controllers.hyperjob.children import hyperjob_key
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import (
@@ -171,6 +177,25 @@ def cluster_placement(hyperjob: HyperJob) -> Placement:
         raise SplitError(f"spec.clusterAffinity or spec.clusterTolerations: {error}") from error
 
 
+def allowed_clusters(hyperjob: HyperJob, replicated_job: str, capacity: CapacitySnapshot) -> frozenset[str]:
+    """Return the clusters that may take parts of a job that is split by free capacity; none for any other job.
+
+    Raises `SplitError`.
+    """
+    job = next(job for job in hyperjob.spec.replicated_jobs if job.name == replicated_job)
+    policy = job.split_policy
+    if policy is None or policy.effective_strategy not in _CAPACITY_STRATEGIES:
+        return frozenset()
+    names = _candidate_names(hyperjob, capacity)
+    ordered = preferred_clusters(job, policy)
+    return names.intersection(ordered) if policy.effective_strategy == "ByResources" and ordered else names
+
+
+def _candidate_names(hyperjob: HyperJob, capacity: CapacitySnapshot) -> frozenset[str]:
+    requirements = SchedulingRequirements(placement=cluster_placement(hyperjob))
+    return frozenset(map(str, candidates(requirements, capacity.clusters).names))
+
+
 def requests_of_parts(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[Resources]:
     """Return the requests of each of *parts*."""
     requests = {job.name: pod_requests(job.template_spec) for job in hyperjob.spec.replicated_jobs}
@@ -179,9 +204,7 @@ def requests_of_parts(hyperjob: HyperJob, parts: Iterable[PartStatus]) -> list[R
 
 def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[FreeCapacity]) -> SplitResult:
     """Return the parts of all jobs in order; where jobs share few clusters, several subsets are tried."""
-    names = frozenset(
-        candidates(SchedulingRequirements(placement=cluster_placement(hyperjob)), capacity.clusters).names
-    )
+    names = _candidate_names(hyperjob, capacity)
     most = hyperjob.spec.max_domains or UNLIMITED
     rooms = [room for room in rooms if room.name in names]
     tracker = CapacityTracker(rooms, names, most, preferred=capacity.data.preferred)

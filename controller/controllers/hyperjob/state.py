@@ -4,7 +4,7 @@ Pure and level-triggered: earlier decisions are in the HyperJob's status, and th
 objects. A split stays while a part has started and the spec is unchanged; a part in a terminal phase never leaves it.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.hyperjob_validation import hyperjob_violations
@@ -19,7 +19,14 @@ from controller.controllers.hyperjob.observed import (
     with_observation,
 )
 from controller.controllers.hyperjob.pod_distribution import SplitError
-from controller.controllers.hyperjob.split import CapacitySnapshot, SplitResult, is_automatic, requests_of_parts, split
+from controller.controllers.hyperjob.split import (
+    CapacitySnapshot,
+    SplitResult,
+    allowed_clusters,
+    is_automatic,
+    requests_of_parts,
+    split,
+)
 from controller.engine.reasons import Reason
 
 #: Maximum number of failed parts that a message names.
@@ -32,36 +39,39 @@ def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: 
     """Return the split with failed parts pending again, up to their maximum number of retries."""
     most = hyperjob.spec.failure_policy.max_retries
     parts = tuple(
-        _retry(hyperjob, part, capacity) if part.phase == "Failed" and part.retries < most else part
+        _retry(hyperjob, part, split_status.parts, capacity=capacity)
+        if part.phase == "Failed" and part.retries < most
+        else part
         for part in split_status.parts
     )
     return split_status.model_copy(update={"parts": parts})
 
 
-def _retry(hyperjob: HyperJob, part: PartStatus, capacity: CapacitySnapshot) -> PartStatus:
+def _retry(
+    hyperjob: HyperJob, part: PartStatus, parts: Sequence[PartStatus], *, capacity: CapacitySnapshot
+) -> PartStatus:
     changes: dict[str, object] = {"retries": part.retries + 1}
     if hyperjob.spec.failure_policy.retry_on == "AnyCluster" and part.running_on:
         changes["failed_on"] = tuple(dict.fromkeys((*part.failed_on, part.running_on)))
-        if part.cluster and _may_move(hyperjob, part):
-            changes["cluster"] = _other_cluster(hyperjob, part, capacity)
+        allowed = allowed_clusters(hyperjob, part.replicated_job, capacity) if part.cluster else frozenset()
+        if allowed:
+            used = {other.cluster for other in parts if other.name != part.name and other.cluster}
+            most = hyperjob.spec.max_domains
+            within_limit = allowed if most is None or len(used) < most else allowed & used
+            changes["cluster"] = _other_cluster(hyperjob, part, within_limit, capacity=capacity)
     return next_attempt(part, **changes)
 
 
-def _may_move(hyperjob: HyperJob, part: PartStatus) -> bool:
-    job = next(
-        replicated_job for replicated_job in hyperjob.spec.replicated_jobs if replicated_job.name == part.replicated_job
-    )
-    return job.split_policy is not None and job.split_policy.effective_strategy in {"Auto", "ByResources"}
-
-
-def _other_cluster(hyperjob: HyperJob, part: PartStatus, capacity: CapacitySnapshot) -> str:
-    """Return the first cluster by name that fits the part and where it has not failed; its own if there is none."""
+def _other_cluster(
+    hyperjob: HyperJob, part: PartStatus, allowed: Collection[str], *, capacity: CapacitySnapshot
+) -> str:
+    """Return the first *allowed* cluster by name that fits the part and where it has not failed, otherwise its own."""
     (asked,) = requests_of_parts(hyperjob, [part])
     avoided = {*part.failed_on, part.running_on}
     fitting = [
         str(room.name)
         for room in capacity.free
-        if room.cluster_state.is_usable
+        if room.name in allowed
         and room.name not in avoided
         and all(amount <= room.headroom.get(name, 0) for name, amount in asked.items())
     ]

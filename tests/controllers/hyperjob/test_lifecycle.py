@@ -4,7 +4,17 @@ import pytest
 
 from controller.api.keys import PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import PartPlacement
-from tests.controllers.hyperjob.objects import document, gpus, replicated, split_in_two, task, two_copies
+from controller.engine.state.clusters import Taint
+from tests.controllers.hyperjob.objects import (
+    capacity,
+    cluster,
+    document,
+    gpus,
+    replicated,
+    split_in_two,
+    task,
+    two_copies,
+)
 
 
 async def test_failed_part_is_retried_up_to_max_retries(harness):
@@ -39,6 +49,42 @@ async def test_failed_part_of_an_auto_split_changes_cluster(harness):
     assert [(part["cluster"], part.get("retries", 0)) for part in parts] == [("a", 0), ("c", 1)]
     placement = harness.get(PROPAGATION_POLICIES, "llm-t-1")["spec"]["placement"]
     assert placement["clusterAffinity"] == {"clusterNames": ["c"]}
+
+
+@pytest.mark.parametrize(
+    ("policy", "more", "expected"),
+    [
+        pytest.param({}, {"clusterAffinity": {"clusterNames": ["a", "b", "y"]}}, "y", id="affinity"),
+        pytest.param({}, {}, "x", id="taint"),
+        pytest.param({}, {"maxDomains": 2}, "x", id="max-domains-allow-another"),
+        pytest.param({"strategy": "ByResources", "clusters": [{"name": "a"}, {"name": "b"}]}, {}, "b", id="named"),
+    ],
+)
+async def test_failed_part_moves_only_to_clusters_that_its_spec_allows(harness, policy, more, expected):
+    harness.capacity = gpus(a=40, b=40)
+    split = replicated("t", task(replicas=64), splitPolicy={"mode": "auto", **policy})
+    await harness.start(document(split, failurePolicy={"maxRetries": 1, "retryOn": "AnyCluster"}, **more))
+    harness.place("a", "b")
+    await harness.reconcile()
+    harness.report("llm-t-1", "Failed")
+    tainted = cluster("tainted", 40, taints=(Taint("gpu", "broken", "NoSchedule"),))
+    harness.capacity = capacity(tainted, cluster("x", 40), cluster("y", 40))
+    await harness.run()
+    parts = harness.status()["split"]["parts"]
+    assert [(part["cluster"], part.get("retries", 0)) for part in parts] == [("a", 0), (expected, 1)]
+
+
+async def test_failed_part_stays_within_max_domains(harness):
+    harness.capacity = gpus(a=8)
+    jobs = [replicated(name, task(replicas=4), splitPolicy={"mode": "auto"}) for name in ("t", "u")]
+    policy = {"maxRetries": 1, "retryOn": "AnyCluster"}
+    await harness.start(document(*jobs, maxDomains=1, failurePolicy=policy))
+    harness.placements = {name: PartPlacement(("a",)) for name in ("llm-t-0", "llm-u-0")}
+    await harness.reconcile()
+    harness.report("llm-u-0", "Failed")
+    harness.capacity = gpus(a=0, x=8)
+    await harness.run()
+    assert [part["cluster"] for part in harness.status()["split"]["parts"]] == ["a", "a"]
 
 
 @pytest.mark.parametrize(
