@@ -111,10 +111,10 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, known, capacity)
+        tried = retry_failed_parts(hyperjob, split_status, capacity)
+        return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
         return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_valid=False)
-    tried = retry_failed_parts(hyperjob, split_status, capacity)
-    return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:

@@ -87,6 +87,16 @@ async def test_failed_part_stays_within_max_domains(harness):
     assert [part["cluster"] for part in harness.status()["split"]["parts"]] == ["a", "a"]
 
 
+async def test_rollback_to_a_split_of_too_many_parts_is_reported(harness):
+    harness.capacity = capacity(cluster("a", 64), max_parts=1)
+    auto = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
+    await harness.start(document(auto, failurePolicy={"maxRestarts": 1}))
+    harness.capacity = capacity(cluster("a", 32), cluster("b", 32), max_parts=1)
+    harness.report("llm-t-0", "Failed")
+    await harness.reconcile()
+    assert harness.status()["message"] == "it cannot be split: it would have 2 parts; 1 are allowed"
+
+
 @pytest.mark.parametrize(
     ("policy", "end", "message"),
     [
