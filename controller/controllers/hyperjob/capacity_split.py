@@ -33,6 +33,9 @@ Shares = tuple[tuple[str, int], ...]
 UNLIMITED = 10_000
 #: Maximum number of cluster subsets that are tried for jobs that share clusters; all subsets if clusters are few.
 _MAX_SUBSETS = 300
+#: Work of all subsets that are tried, in pods; to place a job takes as long as to distribute this many pods.
+_MAX_SUBSETS_WORK = 250_000
+_JOB_WORK = 250
 
 PartShare = tuple[str, PodCounts]
 """Cluster of a part, and its pods of each task."""
@@ -62,9 +65,14 @@ class PackingRequest:
 def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing with the fewest parts, ``None`` if there is none."""
     order = usable_bins(bins, load, preferred)
+    by_size = sorted(order, key=lambda cluster: -cluster.capacity)
     preferred_names = [cluster.name for cluster in order if cluster.name in preferred]
     for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
         for host in order:
+            if host.leader_capacity < load.min_units:
+                continue
+            if host.leader_capacity + _largest_capacity(by_size, host, parts - 1) < load.units:
+                continue  # the search would find nothing, but slowly
             chosen = _choose(order, host, load=load, parts=parts, preferred_names=preferred_names)
             if chosen:
                 return _assign(order, chosen, host, load)
@@ -110,8 +118,6 @@ def _choose(
     order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, preferred_names: Sequence[str]
 ) -> list[ClusterBin] | None:
     """Return *parts* bins including *host* that hold all units, in the order of preference, ``None`` if impossible."""
-    if host.leader_capacity < load.min_units:
-        return None
     others = [cluster for cluster in order if cluster is not host]
     need = load.units - host.leader_capacity
     chosen: list[ClusterBin] = [host]
@@ -239,15 +245,20 @@ def preferred_clusters(job: ReplicatedJob, policy: SplitPolicy) -> Sequence[str]
 def cluster_subsets(hyperjob: HyperJob, tracker: CapacityTracker) -> Iterator[CapacityTracker]:
     """Yield empty trackers of as many clusters as all parts may use together, the largest clusters first.
 
-    For several jobs that share their clusters: the placement of the first may leave no solution for the next.
+    For several jobs that share their clusters: the placement of the first may leave no solution for the next. The more
+    jobs and pods there are, the fewer subsets are tried.
     """
+    most = max(min(_MAX_SUBSETS_WORK // sum(map(_work, hyperjob.spec.replicated_jobs)), _MAX_SUBSETS), 1)
     whole = total(map(_job_requests, hyperjob.spec.replicated_jobs))
     by_size = sorted(tracker.free, key=lambda room: (-_fitting_fraction(whole, room), room.name))
     chosen = combinations(by_size, min(tracker.max_clusters, len(by_size)))
     preferred = tracker.preferred
-    yield from (
-        CapacityTracker(rooms, tracker.names, UNLIMITED, preferred=preferred) for rooms in islice(chosen, _MAX_SUBSETS)
-    )
+    yield from (CapacityTracker(rooms, tracker.names, UNLIMITED, preferred=preferred) for rooms in islice(chosen, most))
+
+
+def _work(job: ReplicatedJob) -> int:
+    """Return how long it takes to place *job*, in pods."""
+    return _JOB_WORK + (job.replicas if job.split_policy is None else resize_template(job).pods)
 
 
 def _job_requests(job: ReplicatedJob) -> Resources:

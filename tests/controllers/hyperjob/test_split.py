@@ -1,5 +1,6 @@
 import pytest
 
+from controller.controllers.hyperjob.capacity_split import ClusterBin, PackingRequest, pack, place_parts
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import split
@@ -169,3 +170,26 @@ def test_parts_without_pods_are_rejected():
     job = policy(task(replicas=16, **partitions(2)), **by_replicas(4))
     with pytest.raises(SplitError, match="partitions cannot be divided"):
         split(job, gpus())
+
+
+@pytest.mark.parametrize(
+    ("pods", "size", "subsets"),
+    [pytest.param([1] * 900 + [5100], 1000, 1, id="jobs"), pytest.param([80_000, 30_000], 20_000, 3, id="pods")],
+)
+def test_work_of_a_split_with_max_domains_is_bounded(monkeypatch, pods, size, subsets):
+    """A HyperJob that fits into no subset of the clusters must not stop the controller for minutes."""
+    jobs = [replicated(f"j{i}", task(replicas=each), splitPolicy={"mode": "auto"}) for i, each in enumerate(pods)]
+    placed = []
+    monkeypatch.setattr(
+        "controller.controllers.hyperjob.split.place_parts",
+        lambda *arguments: placed.append(arguments) or place_parts(*arguments),
+    )
+    found = split(hyperjob(*jobs, maxDomains=5), gpus(**{f"c{index}": size for index in range(12)}))
+    assert found.pending_reason.reason == "ExceedsEveryCluster"
+    assert len(placed) <= 2 * len(pods) * (1 + subsets), "with the free capacity, and with that of empty clusters"
+
+
+def test_leader_that_fits_beside_no_part_takes_no_search(monkeypatch):
+    bins = [ClusterBin(f"c{i}", 100 if i < 50 else 1, 40 if i < 50 else -1) for i in range(100)]
+    monkeypatch.setattr("controller.controllers.hyperjob.capacity_split._choose", None)
+    assert pack(bins, PackingRequest(100 * 50, 100)) is None
