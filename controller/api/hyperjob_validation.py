@@ -4,7 +4,7 @@ The webhook validates objects before they are stored, and the controller those t
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import compress
 
 from controller.api.hyperjobs import HyperJob, ReplicatedJob, SplitPolicy, Strategy
@@ -27,7 +27,10 @@ MAX_PODS = 100_000
 """Of a template that is divided: its pods are distributed one by one."""
 
 MAX_BYTES = 64 * 2**20
-"""Of all Jobs of a HyperJob together, each of which contains its template."""
+"""Of all Jobs and policies of a HyperJob together, each of which contains its template, annotations or affinity."""
+
+_ENVIRONMENT_BYTES = 512
+"""Of the variables that each container of a part gets."""
 
 _NAME_CHARACTERS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-")
 
@@ -169,15 +172,35 @@ def hyperjob_size_violation(hyperjob: HyperJob, max_parts: int = MAX_PARTS) -> s
     counts = [count_parts(job) or 0 for job in hyperjob.spec.replicated_jobs]
     if sum(counts) > max_parts:
         return f"it would have {sum(counts)} parts; ask for {max_parts} at most"
-    for job, count in zip(hyperjob.spec.replicated_jobs, counts, strict=True):
+    for job in hyperjob.spec.replicated_jobs:
         where = f"replicated job {job.name!r}" if job.name else "the template"
         pods = _divided_pods(job)
         if pods > MAX_PODS:
             return f"{where}: {pods} pods cannot be divided; ask for {MAX_PODS} at most"
-        size = len(job.template_spec.model_dump_json(exclude_unset=True)) if count > 1 else 0
-        if size * count > MAX_BYTES:
-            return f"{where}: {count} Jobs of {size} bytes each are too large together; make the template smaller"
-    return None
+    return parts_size_violation(hyperjob, counts)
+
+
+def parts_size_violation(hyperjob: HyperJob, counts: Sequence[int]) -> str | None:
+    """Return whether the objects of the parts are too large together; *counts* are the numbers of parts of the jobs."""
+    if sum(counts) <= 1:
+        return None  # it is limited by the size of the HyperJob
+    spec = hyperjob.spec
+    shared = spec.model_dump_json(include={"plugins", "cluster_affinity", "cluster_tolerations"})
+    size = sum(counts) * (len(shared.encode()) + sum(map(_length, hyperjob.part_annotations.items())))
+    for job, count in zip(spec.replicated_jobs, counts, strict=True):
+        own = job.model_dump_json(include={"template_spec", "cluster_names"}, exclude_unset=True) if count else ""
+        containers = sum(len(_containers(task)) for task in job.template_spec.tasks)
+        size += count * (len(own.encode()) + containers * _ENVIRONMENT_BYTES)
+    if size <= MAX_BYTES:
+        return None
+    return (
+        f"its {sum(counts)} parts with {size} bytes are too large together, {MAX_BYTES} are allowed; "
+        "make its templates, annotations and clusterAffinity smaller"
+    )
+
+
+def _length(annotation: tuple[str, str]) -> int:
+    return sum(len(text.encode()) for text in annotation)
 
 
 def _divided_pods(job: ReplicatedJob) -> int:

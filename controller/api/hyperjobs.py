@@ -26,6 +26,8 @@ Time = Annotated[datetime, Field(json_schema_extra={"format": "date-time"})]
 
 Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
 HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
+#: Parts of the names of annotations that parts do not inherit.
+_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
 #: Maximum number of errors in a message.
 _MAX_ERRORS = 10
 _OPTION_RULES = (
@@ -328,6 +330,15 @@ class HyperJob(HyperJobModel):
     def path(self) -> str:
         """``namespace/name``, as messages name the object."""
         return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def part_annotations(self) -> dict[str, str]:
+        """The annotations that its parts inherit."""
+        return {
+            key: value
+            for key, value in self.metadata.annotations.items()
+            if not any(other in key for other in _EXCLUDED_ANNOTATIONS)
+        }
 
     def part_name(self, job: ReplicatedJob, index: int) -> str:
         """Return the name of a part: `{hyperjob}-{replicatedjob}-{index}`, without empty names."""

@@ -41,7 +41,6 @@ _REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch
 
 Manifest = dict[str, Any]
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
-_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
 #: Fields of a Job that Volcano allows to change; any other change needs a new Job.
 _MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
 
@@ -225,12 +224,7 @@ def _without_missing_dependencies(task: TemplateTask, present: set[str]) -> Temp
 
 
 def _job(hyperjob: HyperJob, job: ReplicatedJob, part: PartStatus, *, spec: Manifest, group: str) -> Manifest:
-    annotations = {
-        key: value
-        for key, value in hyperjob.metadata.annotations.items()
-        if not any(other in key for other in _EXCLUDED_ANNOTATIONS)
-    }
-    annotations[GROUP_ANNOTATION] = group
+    annotations = {**hyperjob.part_annotations, GROUP_ANNOTATION: group}
     if job.cluster_names and not part.cluster:
         annotations[PREFERRED_CLUSTERS_ANNOTATION] = _to_json(list(job.cluster_names))
     manifest = {

@@ -3,6 +3,7 @@
 Pure: it depends on the HyperJob and the clusters' capacity only. What happened to an earlier split is in ``state``.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -10,7 +11,12 @@ import msgspec
 
 from controller.api import bindings as wire
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.api.hyperjob_validation import MAX_PARTS, count_static_parts, resize_template
+from controller.api.hyperjob_validation import (
+    MAX_PARTS,
+    count_static_parts,
+    parts_size_violation,
+    resize_template,
+)
 from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, SplitPolicy, Strategy
 from controller.api.volcanojobs import JobSpec
 from controller.cache.data_requirements import NO_DATA, DataRequirement
@@ -211,6 +217,11 @@ def _split_on(hyperjob: HyperJob, capacity: CapacitySnapshot, rooms: Sequence[Fr
     result = _split_jobs(hyperjob, tracker)
     if len(result.parts) > capacity.max_parts:
         raise SplitError(f"it would have {len(result.parts)} parts; {capacity.max_parts} are allowed")
+    if is_automatic(hyperjob):
+        counts = Counter(part.replicated_job for part in result.parts)
+        excess = parts_size_violation(hyperjob, [counts[job.name] for job in hyperjob.spec.replicated_jobs])
+        if excess:
+            raise SplitError(excess)
     if result.fits or most == UNLIMITED or len(hyperjob.spec.replicated_jobs) == 1:
         return result
     others = (_split_jobs(hyperjob, subset) for subset in cluster_subsets(hyperjob, tracker))

@@ -172,6 +172,12 @@ def test_parts_without_pods_are_rejected():
         split(job, gpus())
 
 
+def test_automatic_split_into_parts_of_too_many_bytes_is_refused():
+    large = auto(task(replicas=100, note="x" * 2**20))
+    with pytest.raises(SplitError, match=r"its 100 parts with \d+ bytes are too large"):
+        split(large, gpus(**{f"c{index}": 1 for index in range(100)}))
+
+
 @pytest.mark.parametrize(
     ("pods", "size", "subsets"),
     [pytest.param([1] * 900 + [5100], 1000, 1, id="jobs"), pytest.param([80_000, 30_000], 20_000, 3, id="pods")],

@@ -58,6 +58,37 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
             hyperjob(replicated("t", task(note="x" * 2**20), replicas=100)), "are too large together", id="bytes"
         ),
         pytest.param(
+            hyperjob(*(replicated(f"t{i}", task(note="x" * 300_000), replicas=200) for i in range(5))),
+            "its 1000 parts with 30",
+            id="bytes-of-all-jobs",
+        ),
+        pytest.param(
+            read_hyperjob(
+                {
+                    **document(replicated("t", replicas=1000)),
+                    "metadata": {"name": "llm", "namespace": "ml", "annotations": {"a": "x" * 250_000}},
+                }
+            ),
+            "are too large together",
+            id="bytes-of-annotations",
+        ),
+        pytest.param(
+            hyperjob(replicated("t", replicas=1000), clusterAffinity={"clusterNames": ["c" * 50] * 2000}),
+            "are too large together",
+            id="bytes-of-affinity",
+        ),
+        pytest.param(
+            hyperjob(
+                replicated(
+                    "t",
+                    {"name": "w", "replicas": 1, "template": {"spec": {"containers": [{}] * 10_000}}},
+                    replicas=100,
+                )
+            ),
+            "are too large together",
+            id="bytes-of-the-environment",
+        ),
+        pytest.param(
             split(task(gpu=8), mode="static", accelerators=8, acceleratorType="ascend910c"),
             f"'ascend910c' is not a qualified resource name; write {GPU}",
             id="unqualified-type",
