@@ -93,8 +93,8 @@ class HyperJobController:
         self._policies = Collection(decode_part_policy, self._child_changed)
         self._known: dict[str, WorkItem] = {}
         """HyperJobs by UID."""
-        self._children: dict[str, dict[tuple[str, str], ObservedChild]] = {}
-        """Objects by the UID of their owner, then by kind and name."""
+        self._children: dict[tuple[str, str], dict[tuple[str, str], ObservedChild]] = {}
+        """Objects by namespace and UID of their owner, then by kind and name."""
         self._queue: dict[WorkItem, None] = {}
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
@@ -165,7 +165,8 @@ class HyperJobController:
             collection.remove(known)
 
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
-        found = self._children.get(uid, {})
+        # An object in another namespace, such as a copy of a Job, has no owner there, whatever it says.
+        found = self._children.get((self._known[uid].key.namespace, uid), {}) if uid in self._known else {}
         return {name: child for (kind, name), child in found.items() if kind == resource.plural}
 
     def _prospects(self) -> CapacitySnapshot:
@@ -192,15 +193,17 @@ class HyperJobController:
         for observed, is_there in ((before, False), (after, True)):
             if observed is None or not observed.owner:
                 continue
-            own = self._children.setdefault(observed.owner, {})
+            owner = observed.key.namespace, observed.owner
+            own = self._children.setdefault(owner, {})
             if is_there:
                 own[observed.resource.plural, observed.key.name] = observed
             else:
                 own.pop((observed.resource.plural, observed.key.name), None)
             if not own:
-                del self._children[observed.owner]
-            if observed.owner in self._known:
-                self._enqueue(self._known[observed.owner])
+                del self._children[owner]
+            item = self._known.get(observed.owner)
+            if item is not None and item.key.namespace == observed.key.namespace:
+                self._enqueue(item)
 
     def _enqueue(self, item: WorkItem) -> None:
         self._queue[item] = None

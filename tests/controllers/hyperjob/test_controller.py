@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
+from controller.cache.objects import ObjectKey
 from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, HyperJobDependencies
 from controller.controllers.hyperjob.split import CapacitySnapshot
@@ -60,10 +61,32 @@ async def gone(admin, resource, name):
     await poll(is_gone, f"{name} gone")
 
 
-def binding_on(cluster):
+def binding_on(cluster, template_uid=""):
     """Return the binding of the part ``llm-t-0``."""
-    store = Store()
-    return store.bindings.decode(binding("llm-t-0", namespace=NAMESPACE, paused=False, clusters=[cluster]))
+    found = binding("llm-t-0", namespace=NAMESPACE, paused=False, clusters=[cluster], template_uid=template_uid)
+    return Store().bindings.decode(found)
+
+
+def observed(found, *, namespace=NAMESPACE, uid, **metadata):
+    """Return an object as the API server stores it."""
+    metadata = {**found["metadata"], "namespace": namespace, "uid": uid, "resourceVersion": "1", **metadata}
+    return msgspec.json.encode({**found, "metadata": metadata})
+
+
+def part(uid, *, namespace=NAMESPACE):
+    """Return the Job of the part ``llm-t-0``, or a copy of it in another namespace."""
+    owner = {"apiVersion": HYPERJOBS.api_version, "kind": "HyperJob", "name": "llm", "uid": "uid-1", "controller": True}
+    labels = {"volcano.sh/hyperjob-name": "llm"}
+    job = {"metadata": {"name": "llm-t-0"}, "status": {"state": {"phase": "Failed"}}}
+    return observed(job, namespace=namespace, uid=uid, labels=labels, ownerReferences=[owner])
+
+
+def unstarted(placed=lambda key: None):
+    """Return a controller that knows the HyperJob ``llm`` and sends nothing."""
+    around = HyperJobDependencies(lambda: True, CapacitySnapshot, placed, lambda uid: None)
+    stage = HyperJobController(None, around, watch_options=WatchOptions())
+    stage.update(HYPERJOBS, observed(document(), uid="uid-1"))
+    return stage
 
 
 async def exists(admin, resource, name, *, seconds=10):
@@ -109,6 +132,16 @@ async def test_error_of_one_hyperjob_does_not_block_others(plane):
         assert await exists(admin, JOBS, "sound-t-0")
         status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
         assert "operator 'Near' is unknown" in status["message"]
+
+
+def test_copy_of_a_part_in_another_namespace_is_ignored():
+    """A backup was restored there, or a tenant knows the uid of a HyperJob of another one."""
+    stage = unstarted()
+    stage.update(JOBS, part("own"))
+    stage.update(JOBS, part("copy", namespace="other"))
+    assert {name: job.uid for name, job in stage.jobs("uid-1").items()} == {"llm-t-0": "own"}
+    stage.forget(JOBS, ObjectKey("other", "llm-t-0"), "copy")
+    assert {name: job.uid for name, job in stage.jobs("uid-1").items()} == {"llm-t-0": "own"}
 
 
 async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
