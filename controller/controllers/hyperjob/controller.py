@@ -141,6 +141,9 @@ class HyperJobController:
         binding = self._dependencies.binding(BindingKey(namespace, f"{job}-job"))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
+        known = self._jobs.get(ObjectKey(namespace, job))
+        if known is not None and binding.template_uid not in {"", known.uid}:
+            return None  # of the Job that had its name before; Karmada deletes it once the cluster has answered
         if binding.is_suspended or not binding.targets:
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
         return PartPlacement(tuple(target.name for target in binding.targets))

@@ -144,6 +144,14 @@ def test_copy_of_a_part_in_another_namespace_is_ignored():
     assert {name: job.uid for name, job in stage.jobs("uid-1").items()} == {"llm-t-0": "own"}
 
 
+@pytest.mark.parametrize(("uid", "is_placed"), [("own", True), ("earlier", False)])
+def test_binding_of_an_earlier_job_does_not_place_a_part(uid, is_placed):
+    """Karmada cannot delete the binding while its cluster does not answer."""
+    stage = unstarted(lambda key: binding_on("a", uid))
+    stage.update(JOBS, part("own"))
+    assert (stage.placement(NAMESPACE, "llm-t-0") is not None) == is_placed
+
+
 async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
     """Only its binding has changed: Karmada has placed it again, and would run it again."""
     clusters = ["a"]
