@@ -331,10 +331,19 @@ class Reconciler:
             )
 
     async def _report_unreadable(self, seen: ObservedHyperJob) -> None:
-        metadata = metadata_of(seen)
-        message = f"it cannot be read: {seen.decode_error}"
-        status = HyperJobStatus(phase="Pending", message=message, observed_generation=metadata.generation)
-        await self._report(seen, seen.status, status)
+        """Report why a spec cannot be read; its parts, and that it has finished, are not forgotten meanwhile."""
+        before = seen.status
+        if before.is_finished:
+            return
+        status = HyperJobStatus(
+            phase="Pending",
+            message=f"it cannot be read: {seen.decode_error}",
+            observed_generation=metadata_of(seen).generation,
+            replicated_jobs_status=before.replicated_jobs_status,
+            split_count=before.split_count,
+            split=before.split,
+        )
+        await self._report(seen, before, status)
 
     # -- time ---------------------------------------------------------------
 

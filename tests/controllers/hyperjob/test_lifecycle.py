@@ -2,7 +2,7 @@
 
 import pytest
 
-from controller.api.keys import PROPAGATION_POLICIES
+from controller.api.keys import JOBS, PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import PartPlacement
 from controller.engine.state.clusters import Taint
 from tests.controllers.hyperjob.objects import (
@@ -185,6 +185,24 @@ async def test_invalid_spec_is_reported_and_keeps_the_parts(harness):
     await harness.change(replicatedJobs=[invalid])
     assert harness.status()["message"].startswith("it cannot be split: replicated job 't': a split ByReplicas needs")
     assert harness.names() == ["llm-t-0", "llm-t-1"]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+async def test_unreadable_spec_does_not_start_finished_parts_again(harness, ended):
+    """The definition accepts any pod template, and the webhook may be unavailable."""
+    await harness.start(two_copies())
+    for name in ("llm-t-0", "llm-t-1") if ended else ("llm-t-0",):
+        harness.report(name, "Completed", succeeded=4)
+        await harness.reconcile()
+        harness.remove(JOBS, name)
+    jobs = harness.uids()
+    unreadable = task(template={"spec": {"containers": [{"name": "main", "env": {"A": "b"}}]}})
+    await harness.change(replicatedJobs=[replicated("t", unreadable, replicas=2)])
+    if not ended:
+        assert harness.status()["message"].startswith("it cannot be read: spec.replicatedJobs[0]")
+    await harness.change(**two_copies()["spec"])
+    assert harness.uids() == jobs
+    assert (harness.status()["phase"], harness.phases()[0]) == ("Completed" if ended else "Pending", "Completed")
 
 
 async def test_running_part_is_resized_or_recreated_for_new_image(harness):
