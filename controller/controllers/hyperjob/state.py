@@ -88,7 +88,7 @@ class HyperJobState:
     reason: str = ""
     """Why it is pending, as a stable code; empty where the phase is sufficient."""
     is_valid: bool = True
-    """Whether the spec can be split; if not, its parts stay unchanged."""
+    """Whether the spec can be split now; if not, its parts stay unchanged."""
 
     @property
     def parts(self) -> tuple[PartStatus, ...]:
@@ -111,6 +111,8 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, known, capacity)
+        if reason is not None and split_status.specification != spec_fingerprint(hyperjob):
+            return HyperJobState("Pending", reason.message, split_status, reason.reason, is_valid=False)
         tried = retry_failed_parts(hyperjob, split_status, capacity)
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
@@ -136,7 +138,10 @@ def spec_fingerprint(hyperjob: HyperJob) -> str:
 def _split(
     hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot
 ) -> tuple[SplitStatus, PendingReason | None]:
-    """Return the split to use, and why it cannot start now as far as the clusters' capacity is concerned."""
+    """Return the split to use, and why it cannot start now as far as the clusters' capacity is concerned.
+
+    Parts that have started stay as they are, with their earlier specification, until the changed spec can be split.
+    """
     asked = spec_fingerprint(hyperjob)
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
@@ -144,6 +149,8 @@ def _split(
     result = split(hyperjob, _with_own_capacity(hyperjob, known, capacity))
     if known.specification == asked and known.parts and not _is_better(hyperjob, known, result, capacity=capacity):
         return known.model_copy(update={"fits": result.fits}), result.pending_reason
+    if started and not result.parts and not result.fits:
+        return known, result.pending_reason
     parts = _with_ranks(tuple(_carry_over(part, known.parts) for part in result.parts))
     changes = {"specification": asked, "fits": result.fits, "parts": parts}
     return known.model_copy(update=changes), result.pending_reason
@@ -259,6 +266,9 @@ def _roll_back(
     fresh = tuple(next_attempt(part, retries=0, failed_on=()) for part in split_status.parts)
     reset = split_status.model_copy(update={"parts": fresh, "restarts": split_status.restarts + 1, "specification": ""})
     restarted, reason = _split(hyperjob, reset, capacity)
+    if not restarted.parts:
+        # It waits with its earlier split, so that its next Jobs are not mistaken for those that are being deleted.
+        restarted = reset.model_copy(update={"specification": split_status.specification})
     return HyperJobState(
         "Pending", f"{why}; it starts again from the beginning", restarted, reason.reason if reason else ""
     )

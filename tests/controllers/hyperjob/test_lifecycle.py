@@ -5,6 +5,7 @@ import pytest
 from controller.api.keys import JOBS, PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import PartPlacement
 from controller.engine.state.clusters import Taint
+from controller.kube.errors import ApiError
 from tests.controllers.hyperjob.objects import (
     capacity,
     cluster,
@@ -85,6 +86,52 @@ async def test_failed_part_stays_within_max_domains(harness):
     harness.capacity = gpus(a=0, x=8)
     await harness.run()
     assert [part["cluster"] for part in harness.status()["split"]["parts"]] == ["a", "a"]
+
+
+async def test_rollback_without_capacity_counts_a_failure_once(harness):
+    """The Job that failed may still exist when there is capacity again."""
+    harness.capacity = gpus(a=64)
+    auto = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
+    await harness.start(document(auto, failurePolicy={"maxRestarts": 1}))
+    before = harness.uids()
+    harness.report("llm-t-0", "Failed")
+    harness.capacity = gpus(b=1)
+    harness.traffic.writes, harness.traffic.fail_before = [], 1
+    with pytest.raises(ApiError):
+        await harness.run()
+    harness.traffic.fail_before = None
+    assert harness.uids() == before
+    harness.capacity = gpus(b=64)
+    await harness.reconcile()
+    assert harness.status()["phase"] == "Pending"
+    assert (harness.status()["clusters"], harness.uids().keys()) == ("b", before.keys())
+    assert harness.uids() != before
+
+
+async def test_parts_stay_until_a_changed_spec_can_be_split(harness):
+    """A cluster is not ready for a moment, or the new spec fits into none."""
+    harness.capacity = gpus(a=40, b=40)
+    auto = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
+    await harness.start(document(auto))
+    harness.place("a", "b")
+    harness.report("llm-t-0", "Completed")
+    harness.report("llm-t-1", "Running")
+    await harness.reconcile()
+    jobs = harness.uids()
+    harness.capacity = gpus(b=16)
+    await harness.change(clusterTolerations=[{"key": "gpu", "operator": "Exists"}])
+    assert (harness.status()["reason"], harness.phases()) == ("ExceedsEveryCluster", ["Completed", "Running"])
+    harness.capacity = gpus(a=40, b=16)
+    await harness.reconcile()
+    assert (harness.status()["phase"], harness.phases()) == ("Running", ["Completed", "Running"])
+    assert harness.uids() == jobs
+
+
+async def test_pending_parts_do_not_wait_with_an_outdated_spec(harness):
+    harness.capacity = gpus(a=40)
+    await harness.start(document(replicated("t", task(replicas=40), splitPolicy={"mode": "auto"})))
+    await harness.change(replicatedJobs=[replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})])
+    assert (harness.status()["reason"], harness.names()) == ("ExceedsEveryCluster", [])
 
 
 async def test_rollback_to_a_split_of_too_many_parts_is_reported(harness):
