@@ -101,7 +101,7 @@ class HyperJobController:
         self._wake = asyncio.Event()
         self._must_resync = False
         self._informers: dict[Resource, Informer[Any]] = {}
-        self._reconciler = Reconciler(api, self, self._prospects, clock)
+        self._reconciler = Reconciler(api, self, self._prospects, clock, dependencies.may_write)
 
     async def run(self) -> NoReturn:
         """Watch and reconcile until cancelled."""
@@ -265,6 +265,8 @@ class HyperJobController:
         self._requeue_concerned()
         now = self._clock()
         for item in self._ready(now):
+            if not self._can_work:
+                return
             self._queue.pop(item, None)
             self._requeue_at.pop(item, None)
             await self._reconcile(item)

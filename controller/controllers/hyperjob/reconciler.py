@@ -184,6 +184,8 @@ class Reconciler:
     observed: ObservedObjects
     capacity: Callable[[], CapacitySnapshot]
     clock: Clock = wall_clock
+    may_write: Callable[[], bool] = lambda: True
+    """Whether this process is still the leader; a pass of many writes may take longer than its lease."""
     known: dict[str, _ReconciledParts] = field(default_factory=dict)
     """Parts with all objects in their desired state, by UID of their HyperJob."""
 
@@ -217,6 +219,8 @@ class Reconciler:
         obstacle = await self._name_conflict(hyperjob, changes, children)
         if obstacle:
             state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
+        if not self.may_write():
+            return self.clock()
         await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
         is_done = await self._write(changes)
         if not is_done:
@@ -225,13 +229,15 @@ class Reconciler:
 
     async def _write(self, changes: ObjectChanges) -> bool:
         """Execute the next writes; return whether all are done. A large HyperJob is written in several passes."""
-        remove = changes.remove[:_MAX_WRITES_PER_PASS]
-        for child in remove:
-            await self._delete(child.resource, child.key, child.uid)
-        apply = changes.apply[: _MAX_WRITES_PER_PASS - len(remove)] if len(remove) == len(changes.remove) else ()
-        for manifest in apply:
-            await self._apply(manifest)
-        return len(remove) + len(apply) == len(changes.remove) + len(changes.apply)
+        writes: list[ObservedChild | Manifest] = [*changes.remove, *changes.apply]
+        for write in writes[:_MAX_WRITES_PER_PASS]:
+            if not self.may_write():
+                return False
+            if isinstance(write, ObservedChild):
+                await self._delete(write.resource, write.key, write.uid)
+            else:
+                await self._apply(write)
+        return len(writes) <= _MAX_WRITES_PER_PASS
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
         """Return the parts with objects that had their desired state and have not changed since."""

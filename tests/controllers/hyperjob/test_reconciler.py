@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 from datetime import datetime
 
 import pytest
@@ -84,6 +85,14 @@ async def test_large_hyperjob_is_created_in_several_passes(harness):
     assert [request for request in harness.traffic.requests if request.startswith("GET") and "llm-" in request] == []
     await harness.reconcile()
     assert len(harness.names()) == len(harness.names(PROPAGATION_POLICIES)) == 80
+
+
+async def test_pass_ends_when_leadership_is_lost(harness):
+    """The writes of a pass may take longer than the lease."""
+    harness.submit(two_copies())
+    reconciler = replace(harness.new_reconciler(), may_write=lambda: len(harness.traffic.writes) < 2)
+    assert await reconciler.reconcile(HYPERJOBS, ObjectKey(NAMESPACE, "llm")) == harness.now
+    assert len(harness.traffic.writes) == 2
 
 
 async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
