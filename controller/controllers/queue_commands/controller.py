@@ -1,7 +1,7 @@
 """Watches Commands and executes the supported ones; a Command is deleted first, and so executed at most once.
 
-If the CRD is not installed, it is looked up periodically. Commands that Volcano executes in member clusters
-(`AbortJob` and others) are left alone.
+After an error it is executed later, unless the process ends or loses leadership meanwhile. If the CRD is not installed,
+it is looked up periodically. Commands that Volcano executes in member clusters (`AbortJob` and others) are left alone.
 """
 
 import asyncio
@@ -32,7 +32,7 @@ from controller.engine.state.hierarchy import QueueState
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.kube.client import Api
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, NotFound
+from controller.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
 from controller.kube.events import EventMessage, Reference
 from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff
@@ -98,6 +98,8 @@ class CommandController:
         self._commands = Collection(observe_command, self._on_command)
         self._informer: Informer[Any] | None = None
         self._backoff = Backoff(initial=0.5, maximum=30)
+        self._deleted: list[Command] = []
+        """Deleted Commands that are not executed yet."""
         self._unwritten: list[QueueChange] = []
         """Changes of the current Command that are not written yet."""
         self._wake = asyncio.Event()
@@ -114,10 +116,10 @@ class CommandController:
             group.create_task(self._close_empty_queues())
             while True:
                 self._wake.clear()
-                await self._retry_on_error(self._process_commands)
+                is_done = await self._retry_on_error(self._process_commands)
                 if len(self._commands) and not self._dependencies.may_write():
                     await asyncio.sleep(_STANDBY_POLL_SECONDS)
-                elif not self._unwritten:
+                elif is_done:
                     await self._wake.wait()
         raise AssertionError("the command controller runs until it is cancelled")
 
@@ -135,7 +137,8 @@ class CommandController:
                 )
             await asyncio.sleep(_CLOSING_POLL_SECONDS)
 
-    async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> None:
+    async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> bool:
+        """Return whether *step* succeeded; after an error, wait until it may be repeated."""
         try:
             await step()
         except (ApiError, msgspec.MsgspecError) as error:
@@ -143,8 +146,9 @@ class CommandController:
             log.warning("command not executed", error=str(error), again_in=round(delay, 2))
             await asyncio.sleep(delay)
             self._queues_changed.set()
-        else:
-            self._backoff.reset()
+            return False
+        self._backoff.reset()
+        return True
 
     def _on_command(self, _: ObservedCommand | None, after: ObservedCommand | None) -> None:
         if after is not None:
@@ -164,25 +168,41 @@ class CommandController:
 
     async def _process_commands(self) -> None:
         if not self._dependencies.may_write():
+            self._deleted.clear()
             self._unwritten.clear()
             return
         await self._write_changes(self._unwritten)
+        await self._execute_deleted()
         for seen in sorted(self._commands, key=lambda command: (command.resource_version, command.key)):
             if _is_supported(seen.command) and await self._delete_command(seen):
-                await self._execute(seen.command)
+                self._deleted.append(seen.command)
+                await self._execute_deleted()
 
     async def _delete_command(self, seen: ObservedCommand) -> bool:
-        """Delete the Command; return whether it existed."""
+        """Delete the Command; return whether it existed. One that a finalizer retains was executed before."""
+        if seen.command.metadata.deletion_timestamp is not None:
+            return False
         options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
         try:
             await self._api.delete(COMMANDS.item_path(*seen.key), options)
-        except NotFound:
-            return False
-        finally:
+        except (Conflict, Forbidden, Invalid, NotFound) as error:
+            if not isinstance(error, NotFound):
+                log.warning("command not deleted", namespace=seen.key.namespace, name=seen.key.name, error=str(error))
             self._commands.remove(seen)
+            return False
+        self._commands.remove(seen)
         return True
 
-    async def _execute(self, command: Command) -> None:
+    async def _execute_deleted(self) -> None:
+        while self._deleted:
+            command = self._deleted[0]
+            queues: list[Queue] = []
+            if command.action in QUEUE_ACTIONS and self._dependencies.allows_namespace(command.metadata.namespace):
+                queues = [decode_queue(raw) async for raw in self._api.list_items(QUEUES.path)]
+            del self._deleted[0]
+            await self._execute(command, QueueHierarchy.of(queues))
+
+    async def _execute(self, command: Command, hierarchy: QueueHierarchy) -> None:
         namespace, target = command.metadata.namespace, command.target
         log.info("command received", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
@@ -194,7 +214,6 @@ class CommandController:
             remedy = "create it in a namespace of queueCommandNamespaces"
             log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
             return
-        hierarchy = QueueHierarchy.of([decode_queue(raw) async for raw in self._api.list_items(QUEUES.path)])
         try:
             changes = self._plan_changes(command, hierarchy)
         except CommandError as error:

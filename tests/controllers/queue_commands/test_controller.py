@@ -1,0 +1,118 @@
+"""The command controller on an API server in memory and virtual time: each Command is executed exactly once."""
+
+import asyncio
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from controller.api.keys import COMMANDS, QUEUES
+from controller.controllers.queue_commands.controller import CommandController, CommandDependencies
+from controller.kube.informer import WatchOptions
+from tests.controllers.memory import MemoryControlPlane, Traffic, connect
+from tests.deterministic import kinds
+from tests.deterministic.network import Call, Route
+from tests.deterministic.reads import Response
+from tests.virtual_time import virtual_time
+
+
+class Refusals(Traffic):
+    """Answers some requests with an error, once each."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.refused: list[tuple[str, str, int]] = []
+        """Method, end of the path and status of the answers."""
+
+    def on_request(self, call: Call, route: Route) -> None:
+        super().on_request(call, route)
+        for refused in self.refused:
+            method, end, status = refused
+            if not call.is_watch and call.request.method == method and call.request.path.endswith(end):
+                self.refused.remove(refused)
+                route.response = Response(status, {"kind": "Status", "code": status, "message": "refused"})
+                return
+
+
+class Harness(MemoryControlPlane):
+    """A control plane with the queue ``q``, and the controller."""
+
+    def __init__(self) -> None:
+        super().__init__(kinds.SYSTEM, asyncio.get_running_loop().time)
+        self.traffic = Refusals()
+        self.busy = False
+        head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
+        self.send("POST", QUEUES.path, {**head, "metadata": {"name": "q"}, "spec": {}})
+
+    def command(self, action: str, **metadata: Any) -> None:
+        target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": "q"}
+        head = {"apiVersion": COMMANDS.api_version, "kind": COMMANDS.kind, "metadata": {"name": "c", **metadata}}
+        self.send("POST", self.folder(COMMANDS), {**head, "action": action, "target": target})
+
+    def states(self) -> list[str]:
+        """Return how often the status of the queue was written."""
+        return [write for write in self.traffic.writes if write.endswith("/queues/q/status")]
+
+    def state(self) -> str:
+        return self.send("GET", self.path(QUEUES, "q")).get("status", {}).get("state", "Open")
+
+    @asynccontextmanager
+    async def running(self) -> Any:
+        dependencies = CommandDependencies(
+            may_write=lambda: True,
+            has_workloads=lambda _: self.busy,
+            closing_queues=lambda: (),
+            allows_namespace=lambda _: True,
+            resume_workload=lambda _: False,
+            record_event=lambda _: None,
+        )
+        controller = CommandController(connect(self.server, self.traffic), dependencies, watch_options=WatchOptions())
+        task = asyncio.create_task(controller.run())
+        await asyncio.sleep(1)
+        yield
+        assert not task.done(), task
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        pytest.param(("DELETE", "/commands/c", 503), id="deletion"),
+        pytest.param(("GET", "/queues", 503), id="list-of-queues"),
+        pytest.param(("PATCH", "/queues/q/status", 503), id="status-of-the-queue"),
+    ],
+)
+@virtual_time
+async def test_command_is_executed_after_an_error(refused):
+    harness = Harness()
+    async with harness.running():
+        harness.traffic.refused.append(refused)
+        harness.command("CloseQueue")
+        await asyncio.sleep(5)
+        assert harness.traffic.refused == []
+        assert harness.state() == "Closed"
+        assert harness.send("GET", harness.folder(COMMANDS))["items"] == []
+
+
+@virtual_time
+async def test_command_with_a_finalizer_is_executed_once():
+    harness = Harness()
+    async with harness.running():
+        harness.command("CloseQueue", finalizers=["example.com/wait"])
+        await asyncio.sleep(5)
+        assert len(harness.states()) == 1
+    async with harness.running():
+        assert len(harness.states()) == 1, "nor after a restart"
+
+
+@virtual_time
+async def test_command_that_may_not_be_deleted_blocks_no_other():
+    harness = Harness()
+    async with harness.running():
+        harness.traffic.refused.append(("DELETE", "/commands/b", 403))
+        harness.command("OpenQueue", name="b")
+        harness.command("CloseQueue")
+        await asyncio.sleep(5)
+        assert harness.state() == "Closed"
+        assert len(harness.states()) == 1
