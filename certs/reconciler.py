@@ -83,10 +83,15 @@ class CertificateReconciler:
         if self._publish(bundle) and self._is_bundle_new(bundle):
             self.sleep(settings.settle_seconds)
         issued = ensure_leaf(
-            self.store, settings.names, now=utc_now(), lifetimes=settings.lifetimes, forced_reason=forced_reason
+            self.store,
+            settings.names,
+            now=utc_now(),
+            lifetimes=settings.lifetimes,
+            forced_reason=forced_reason,
+            published=bundle,
         )
         if not issued and self._can_prune(bundle):
-            self._publish(prune_authorities(self.store))
+            self._publish(prune_authorities(self.store, bundle))
 
     def _is_bundle_new(self, bundle: bytes) -> bool:
         """Return whether the stored serving certificate came with another bundle."""

@@ -1,7 +1,8 @@
 """Renews the CA and the serving certificate when they are due.
 
 A new CA is published together with the old one before a certificate signed by it is served: `ensure_leaf` must run only
-after the caller has published the bundle of `ensure_authority`.
+after the caller has published the bundle of `ensure_authority`, and nothing is issued or removed where another process
+has renewed the CA since then.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,7 +23,7 @@ from certs.authority import (
     reason_to_reissue,
     reason_to_renew,
 )
-from certs.store import AUTHORITY, SERVING, CertificateStore, Stored
+from certs.store import AUTHORITY, SERVING, CertificateStore, ConflictError, Stored
 
 log = structlog.get_logger(__name__)
 
@@ -65,19 +66,25 @@ def ensure_authority(
     return bundle
 
 
-def ensure_leaf(
+def ensure_leaf(  # noqa: PLR0913 -- two of them are rarely given
     store: CertificateStore,
     names: Iterable[str],
     *,
     now: datetime,
     lifetimes: Lifetimes,
     forced_reason: str | None = None,
+    published: bytes | None = None,
 ) -> bool:
-    """Renew the serving certificate if it is due and return whether it was; requires a published CA."""
+    """Renew the serving certificate if it is due and return whether it was; requires a published CA.
+
+    Raises `ConflictError` where the bundle is not the *published* one; ``None``: none is published.
+    """
     wanted = frozenset(names)
     authority = examine_authority(store, now)
     if authority.pair is None or authority.stored is None:
         raise AuthorityError("there is no CA to issue a serving certificate: run ensure first")
+    if published is not None:
+        _check_published(authority.stored, published)
     stored_leaf = examine_leaf(store, authority, wanted=wanted, now=now)
     bundle, reason, leaf = authority.stored.files[BUNDLE], stored_leaf.reason or forced_reason, stored_leaf.pair
     if reason is None and stored_leaf.stored and stored_leaf.stored.files.get(BUNDLE) == bundle:
@@ -91,15 +98,24 @@ def ensure_leaf(
     return leaf is not stored_leaf.pair
 
 
-def prune_authorities(store: CertificateStore) -> bytes:
-    """Remove all but the current CA from the bundle and return it; requires that no other CA is in use."""
+def prune_authorities(store: CertificateStore, published: bytes) -> bytes:
+    """Remove all but the current CA from the *published* bundle and return it; requires that no other CA is in use.
+
+    Raises `ConflictError` where the bundle is another one.
+    """
     stored = store.read(AUTHORITY)
     if stored is None:
         raise AuthorityError("there is no CA to publish: run ensure first")
+    _check_published(stored, published)
     current = _file(stored.files, CERTIFICATE)
     store.write(AUTHORITY, {**stored.files, BUNDLE: current}, expected=stored)
     log.info("old CAs removed", reason="every replica serves the newest certificate")
     return current
+
+
+def _check_published(stored: Stored, published: bytes) -> None:
+    if stored.files.get(BUNDLE) != published:
+        raise ConflictError("the CA was renewed by another process: run this again")
 
 
 def examine_authority(store: CertificateStore, now: datetime) -> StoredCertificate:

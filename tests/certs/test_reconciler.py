@@ -3,9 +3,10 @@
 import pytest
 
 from certs.authority import load_bundle
-from certs.reconciler import CertificateReconciler
+from certs.reconciler import CertificateReconciler, utc_now
+from certs.rotation import Lifetimes, ensure_authority
 from certs.settings import CertificateSettings
-from certs.store import AUTHORITY, SERVING, DirectoryStore
+from certs.store import AUTHORITY, SERVING, ConflictError, DirectoryStore
 
 
 @pytest.fixture
@@ -74,3 +75,31 @@ def test_former_ca_stays_without_an_answer_of_all_replicas(folder, replica):
     ):
         reconciler(folder, **options).run()
         assert len(bundle(folder)) == 2, options
+
+
+class SharedStore(DirectoryStore):
+    """A store in which another process renews the CA just before it is read for the given time."""
+
+    def __init__(self, folder, renewed_at_read):
+        super().__init__(folder)
+        self.folder, self.left = folder, renewed_at_read
+
+    def read(self, name):
+        self.left -= name == AUTHORITY
+        if self.left == 0:
+            self.left = -1
+            ensure_authority(DirectoryStore(self.folder), utc_now(), Lifetimes(), forced_reason="a rotation")
+        return super().read(name)
+
+
+@pytest.mark.parametrize("read", [pytest.param(2, id="before-the-leaf"), pytest.param(3, id="before-the-removal")])
+def test_ca_of_another_process_is_published_before_it_is_used(folder, replica, read):
+    reconciler(folder).run()
+    reconciler(folder, authority=True).run(rotate=True)
+    served, known = replica(folder / "serving"), bundle(folder)
+    interrupted = reconciler(folder, replica=(served.place,), overlap_seconds=0)
+    before = serial(folder)
+    with pytest.raises(ConflictError, match="renewed by another process"):
+        CertificateReconciler(SharedStore(folder, read), interrupted.settings).run()
+    assert serial(folder) == before
+    assert bundle(folder)[1:] == known
