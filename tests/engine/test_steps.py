@@ -11,9 +11,10 @@ from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
-from controller.engine.state.workloads import SchedulingRequirements
+from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements
 from controller.engine.steps import finish
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
+from tests.work import work_of
 
 CLUSTERS = 20
 LARGEST_PART = 600
@@ -141,3 +142,29 @@ def test_positions_of_held_workloads_compare_each_once(monkeypatch):
 
     assert sorted(wait.position for wait in waits) == sorted(list(range(1, 21)) * 5)
     assert len(compared) == len(waits)
+
+
+EVICTING = EvictionPolicy(enabled=True, min_runtime_ms=0)
+
+
+def test_nominated_gang_takes_linear_work():
+    def nominated(parts: int) -> Engine:
+        state, gang = Engine(Policy(reclaim=EVICTING)), HyperJobGang("h/1", parts, parts)
+        for name in ("a", "b"):
+            state.queue_changed(Queue(QueueName(name), parent=ROOT))
+        state.cluster_changed(cluster("m", cpu=2 * parts), 1)
+        for number in range(2 * parts):
+            victim = workload(f"v-{number}", {"cpu": 1, "pods": 1000}, queue="b", on="m", admitted_at=1)
+            state.workload_changed(victim, 1)
+        for number in range(parts):
+            state.workload_changed(workload(f"p-{number}", {"cpu": 1, "pods": 1000}, queue="a", gang=gang), 1)
+        finish(state.plan_in_steps(400_000))
+        assert len(state.nominated) == parts
+        return state
+
+    def work(state: Engine) -> int:
+        state.workload_changed(workload("other", {"cpu": 1, "pods": 1000}, queue="b"), 500_000)
+        return work_of(lambda: finish(state.plan_in_steps(500_000)))
+
+    few, many = (work(nominated(parts)) for parts in (30, 90))
+    assert many < 4 * few

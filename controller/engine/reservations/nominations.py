@@ -15,7 +15,7 @@ from controller.engine.state.queue_usage import UsageTracker
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, elementwise_min, positive, subtract
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import Choice, ClusterCharge, Nomination, Workload
+from controller.engine.state.workloads import Choice, ClusterCharge, Nomination, Workload, WorkloadUid
 
 NominatedParts = Sequence[tuple[Workload, Nomination]]
 """Nominated workloads that start together: the parts of a HyperJob (G1), else a single workload."""
@@ -48,10 +48,12 @@ class Nominations:
     def expire(self, policy: Policy, now: int, assume: Assume) -> list[RecordUpdate]:
         """Withdraw expired and infeasible nominations, newest first; for a gang, of all parts."""
         updates = []
+        seen: set[WorkloadUid] = set()
         for workload, _ in reversed(self.in_order()):
-            if workload.uid not in self._workloads.nominated:
+            if workload.uid in seen:
                 continue
             parts = self.parts_with(workload)
+            seen.update(part.uid for part, _ in parts)
             has_expired = any(self._has_expired(part, nomination, policy, now) for part, nomination in parts)
             if has_expired or self._is_infeasible(parts, policy, now):
                 for part, _ in reversed(parts):

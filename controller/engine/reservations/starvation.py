@@ -219,14 +219,16 @@ class HeadReservations:
         Reservations of a gang that cannot be placed are cancelled.
         """
         updates: list[RecordUpdate] = []
-        reserving = self._workloads.with_reservation
+        reserving, gangs = self._workloads.with_reservation, set[HyperJobGang | None]()
         for uid in sorted(reserving, key=lambda uid: (_since(reserving[uid]), uid)):
             workload = reserving.get(uid)
             if workload is None or workload.reservation is None:
                 continue
             workload_class = self._workloads.pending.class_of(uid)
             if self._workloads.gangs.is_all_or_nothing(workload_class.gang):
-                updates += self._complete_gang(workload_class, now)
+                if workload_class.gang not in gangs:
+                    updates += self._complete_gang(workload_class, now)
+                gangs.add(workload_class.gang)
             elif workload.reservation.requests is None:
                 charges = self._planner.place(workload, self._reserved_clusters()).get(uid, ())
                 charge = self._feasibility_cache.get(workload_class.requirements).charge
