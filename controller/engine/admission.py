@@ -64,6 +64,8 @@ class AdmissionPass:
         self._wanted: tuple[Slots, AbstractSet[int]] = 0, frozenset()
         """The requirements of the leaf opened last, as a set of slots in both forms."""
         self._most = most
+        self._gang_trials: tuple[int, dict[HyperJobGang, GangTrial]] = context.changes, {}
+        """Results of ``_try_gang``, and *changes* of the context when they were computed."""
         self.renew_borrowing_policy()
 
     def renew_borrowing_policy(self) -> None:
@@ -249,6 +251,15 @@ class AdmissionPass:
         return len(trial.choices)
 
     def _try_gang(self, group: HyperJobGang) -> GangTrial:
+        """Try to place a gang; the classes of its parts share the result until a decision is made."""
+        if self._gang_trials[0] != self.context.changes:
+            self._gang_trials = self.context.changes, {}
+        trials = self._gang_trials[1]
+        if group not in trials:
+            trials[group] = self._place_gang(group)
+        return trials[group]
+
+    def _place_gang(self, group: HyperJobGang) -> GangTrial:
         current = self.context.queue_usage.current_quota()
         quotas = [quota for quota in (self.quota, current) if quota is not None]
         placer = GangPlacer(

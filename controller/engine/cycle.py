@@ -212,13 +212,15 @@ class Cycle:
         if is_new:
             classes |= dict.fromkeys(pending.classes())
         refusals = {name: tree.refusal(name) for name in {workload_class.queue for workload_class in classes}}
+        gangs = {workload_class.gang for workload_class in classes if workload_class.gang is not None}
+        incomplete = {gang: incomplete_refusal(context.workloads, gang) for gang in gangs}
         for workload_class in classes:
             before = workload_class.charge, workload_class.inadmissible is None
             workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
             workload_class.inadmissible = (
                 refusals[workload_class.queue]
                 or self._inadmissible(potential, workload_class)
-                or (incomplete_refusal(context.workloads, workload_class.gang) if workload_class.gang else None)
+                or (incomplete[workload_class.gang] if workload_class.gang else None)
             )
             if before != (workload_class.charge, workload_class.inadmissible is None):
                 context.queue_usage.changed.add(workload_class.queue)

@@ -36,6 +36,8 @@ class PendingReasons:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._gang_refusals: tuple[tuple[int, int], dict[HyperJobGang, Refusal | None]] = (-1, -1), {}
+        """Refusals of gangs, and the changes and the cycle after which they were found."""
 
     def of_workload(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
@@ -75,6 +77,16 @@ class PendingReasons:
         return exceeded or self._reservation_refusal(workload_class) or self._borrowing_refusal(shares, workload_class)
 
     def _gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
+        """Return why a gang is not placed; found once for all classes of its parts."""
+        at = self._context.changes, self._context.planned_at
+        if self._gang_refusals[0] != at:
+            self._gang_refusals = at, {}
+        refusals = self._gang_refusals[1]
+        if gang not in refusals:
+            refusals[gang] = self._find_gang_refusal(gang, shares)
+        return refusals[gang]
+
+    def _find_gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
         context, current = self._context, self._context.queue_usage.current_quota()
         quotas = [quota for quota in (shares.quota, current) if quota is not None]
         reservations, borrowing = context.active_reservations(), context.borrowing_policy()

@@ -21,11 +21,14 @@ from controller.engine.state.cluster_usage import earliest
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import PODS, Resources, total
-from controller.engine.state.workloads import Nomination, Workload
+from controller.engine.state.workloads import HyperJobGang, Nomination, Workload
 from controller.engine.steps import Steps
 
 #: Minimum cost of a victim search on one cluster, in evaluations of a cluster.
 _STEPS_PER_CLUSTER: Final = 4
+
+FoundPlan = tuple[PreemptionPlan, EvictionReason] | None
+"""A plan with its reason; ``None`` where there is none."""
 
 UpdateShares = Callable[[], Steps[QueueShares]]
 """Classifies the pending workloads that have changed, and computes fair shares again."""
@@ -45,6 +48,8 @@ class PreemptionPass:
         self._policy = admission.context.policy
         self._candidates = admission.candidates
         self._failed: set[WorkloadClass] = set()
+        self._gang_plans: tuple[int, dict[tuple[HyperJobGang, QueueName], FoundPlan]] = -1, {}
+        """Results of ``_plan_for`` for gangs, and *changes* of the context when they were computed."""
 
     def run(self) -> Steps[bool]:
         """Carry out all preemptions that succeed; say whether there was any."""
@@ -62,12 +67,12 @@ class PreemptionPass:
                 self._admission.renew_borrowing_policy()
         return has_preempted
 
-    def _next_plan(self) -> Steps[tuple[PreemptionPlan, EvictionReason] | None]:
+    def _next_plan(self) -> Steps[FoundPlan]:
         """Return the plan of the first blocked head that has one.
 
         A head that fits without preemption would have to borrow; it ends its queue's turn.
         """
-        plans: dict[WorkloadClass, tuple[PreemptionPlan, EvictionReason] | None] = {}
+        plans: dict[WorkloadClass, FoundPlan] = {}
 
         def waits_for_its_turn(head: Head) -> bool:
             """Say whether a head that would borrow fits, or has a preemption plan."""
@@ -139,8 +144,20 @@ class PreemptionPass:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
         return asks and self._shares.first_above_fair_share(leaf, charge) is None
 
-    def _plan_for(self, head: Head) -> tuple[PreemptionPlan, EvictionReason] | None:
-        """Return a plan for a blocked head.
+    def _plan_for(self, head: Head) -> FoundPlan:
+        """Return a plan for a blocked head; the classes of a gang that starts together share it until a decision."""
+        gang = head.workload_class.gang
+        if gang is None or not self._context.workloads.gangs.is_all_or_nothing(gang):
+            return self._search_plan_for(head)
+        if self._gang_plans[0] != self._context.changes:
+            self._gang_plans = self._context.changes, {}
+        key, plans = (gang, head.leaf.name), self._gang_plans[1]
+        if key not in plans:
+            plans[key] = self._search_plan_for(head)
+        return plans[key]
+
+    def _search_plan_for(self, head: Head) -> FoundPlan:
+        """Search a plan for a blocked head.
 
         A class that may not preempt, or is within its fair share and finds no victims, has failed. Any other may
         succeed after the next preemption, which may take the capacity where it fits now, or let it borrow.
@@ -163,9 +180,7 @@ class PreemptionPass:
             self._failed.update(self._classes_tried_with(head))
         return plan
 
-    def _find_plan(
-        self, head: Head, parts: Sequence[Workload], charge: Resources
-    ) -> tuple[PreemptionPlan, EvictionReason] | None:
+    def _find_plan(self, head: Head, parts: Sequence[Workload], charge: Resources) -> FoundPlan:
         """Return a plan by reclaim, or else by preemption (P2)."""
         if self._may_reclaim(head, charge):
             candidates = reclaim.reclaim_candidates(self._policy.reclaim, self._shares, head, charge, self._candidates)

@@ -147,6 +147,42 @@ def test_positions_of_held_workloads_compare_each_once(monkeypatch):
 EVICTING = EvictionPolicy(enabled=True, min_runtime_ms=0)
 
 
+def gang_next_to(policy: Policy, parts: int, *, more: int) -> Engine:
+    """Return a cluster full of borrowing workloads, and a pending gang of which each part requests other amounts."""
+    state, gang = Engine(policy), HyperJobGang("h/1", parts, parts)
+    for name in ("a", "b"):
+        state.queue_changed(Queue(QueueName(name), parent=ROOT))
+    state.cluster_changed(cluster("m", cpu=4000 * parts), 1)
+    for number in range(parts):
+        for queue in ("a", "b"):
+            name = f"{queue}-{number:04}"
+            state.workload_changed(workload(name, {"cpu": 1900, "pods": 1000}, queue=queue, on="m", admitted_at=1), 1)
+        requests = {"cpu": 100 + more - number, "pods": 1000}
+        state.workload_changed(workload(f"p-{number:04}", requests, queue="a", priority=5, gang=gang), 1)
+    return state
+
+
+def work_of_next_plan(state: Engine) -> int:
+    """Return the work of the first plan after an event that concerns no other workload."""
+    finish(state.plan_in_steps(1000))
+    state.workload_changed(workload("other", {"cpu": 1, "pods": 1000}, queue="b"), 1001)
+    return work_of(lambda: finish(state.plan_in_steps(1001)))
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(Policy(), id="priority-first"),
+        pytest.param(Policy(queue_order="FairShareFirst"), id="fair-share-first"),
+        pytest.param(Policy(reclaim=EVICTING), id="reclaim"),
+        pytest.param(Policy(preemption=EVICTING), id="preemption"),
+    ],
+)
+def test_blocked_gang_of_different_parts_takes_linear_work(policy):
+    few, many = (work_of_next_plan(gang_next_to(policy, parts, more=4000)) for parts in (30, 90))
+    assert many < 4 * few
+
+
 def test_nominated_gang_takes_linear_work():
     def nominated(parts: int) -> Engine:
         state, gang = Engine(Policy(reclaim=EVICTING)), HyperJobGang("h/1", parts, parts)

@@ -21,6 +21,8 @@ class HyperJobGangs:
         self.unchecked: set[HyperJobGang] = set()
         """The same since the gangs were last checked for missing parts (R1)."""
         self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
+        self._started: dict[HyperJobGang, int] = {}
+        """How many of these parts are not pending: read for each class of a gang, which may have 1,000."""
 
     def update(self, before: Workload | None, workload: Workload | None) -> None:
         """Update a workload that was *before*; ``None`` where it does not exist."""
@@ -33,16 +35,22 @@ class HyperJobGangs:
             self._mark_changed(workload.gang)
 
     def _add(self, workload: Workload) -> None:
-        if workload.gang is not None and self._parts.get(workload.gang, {}).get(workload.uid) != workload.state:
-            self._parts.setdefault(workload.gang, {})[workload.uid] = workload.state
+        if workload.gang is None:
+            return
+        parts = self._parts.setdefault(workload.gang, {})
+        before = parts.get(workload.uid)
+        if before is not workload.state:
+            parts[workload.uid] = workload.state
+            started = self._started.get(workload.gang, 0)
+            self._started[workload.gang] = started + _has_started(workload.state) - _has_started(before)
             self._mark_changed(workload.gang)
 
     def _remove(self, workload: Workload) -> None:
         if workload.gang is not None and workload.gang in self._parts:
-            self._parts[workload.gang].pop(workload.uid, None)
+            self._started[workload.gang] -= _has_started(self._parts[workload.gang].pop(workload.uid, None))
             self._mark_changed(workload.gang)
             if not self._parts[workload.gang]:
-                del self._parts[workload.gang]
+                del self._parts[workload.gang], self._started[workload.gang]
 
     def _mark_changed(self, gang: HyperJobGang) -> None:
         self.changed.add(gang)
@@ -72,8 +80,12 @@ class HyperJobGangs:
 
     def missing(self, gang: HyperJobGang) -> int:
         """Return how many parts must start before the others are admitted one by one; 0 for none."""
-        started = sum(state is not WorkloadState.PENDING for state in self._parts.get(gang, {}).values())
-        return max(gang.minimum - started, 0)
+        return max(gang.minimum - self._started.get(gang, 0), 0)
+
+
+def _has_started(state: WorkloadState | None) -> bool:
+    """Return whether a part is known and not pending."""
+    return state is not None and state is not WorkloadState.PENDING
 
 
 class WorkloadIndex:
