@@ -13,6 +13,7 @@ from tests.deterministic.clock import EPOCH
 from tests.deterministic.network import Call, Network, NoFaults, Route
 from tests.deterministic.objects import Kind
 from tests.deterministic.processes import client
+from tests.deterministic.reads import Response
 from tests.deterministic.worlds import request
 
 
@@ -28,6 +29,8 @@ class Traffic(NoFaults):
         """Number of the write that never arrives."""
         self.fail_after: int | None = None
         """Number of the write with a lost answer."""
+        self.reject: Callable[[Call], bool] | None = None
+        """Whether the server answers a request with an error."""
         self.on_write: Callable[[], object] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -36,6 +39,9 @@ class Traffic(NoFaults):
         self.requests.append(text)
         if self.is_instant:
             route.there = route.back = 0
+        if self.reject is not None and self.reject(call):
+            message = "field not declared in schema"
+            route.response = Response(500, {"kind": "Status", "code": 500, "message": message})
         if call.is_write:
             self.writes.append(text)
             self.on_write()

@@ -30,7 +30,7 @@ from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.controllers.hyperjob.state import HyperJobState, compute_state
 from controller.controllers.hyperjob.status import compute_status, to_json
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
+from controller.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized, Unreachable
 from controller.kube.timing import Clock, wall_clock
 from controller.kube.watch_events import read_meta
 
@@ -38,14 +38,18 @@ ObjectsByName = Mapping[str, ObservedChild]
 """Objects of one kind that belong to a HyperJob, by name."""
 
 FIELD_MANAGER = "volcano-global-hyperjobs"
+#: Errors that say nothing about the object, and end by themselves.
+_RETRIED = (Conflict, NotFound, TooManyRequests, Unauthorized, Unreachable)
 #: An object of another owner has none of our labels, so its deletion is not watched.
 _NAME_CONFLICT_RETRY_MS = 5_000
 #: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
 _MAX_WRITES_PER_PASS = 64
 #: Up to this number of new names, each is looked up with its own request.
 _MAX_SINGLE_LOOKUPS = 8
-#: Maximum number of HyperJobs with remembered up-to-date parts.
+#: Maximum number of HyperJobs with remembered up-to-date parts, and with a rejected part.
 _MAX_REMEMBERED = 1000
+#: Longest message of a rejected part in the status.
+_MAX_REJECTION = 1000
 
 Versions = tuple[int, int]
 """The resourceVersions of a part's Job and policy."""
@@ -154,6 +158,14 @@ class _ReconciledParts:
     versions: Mapping[str, Versions]
 
 
+@dataclass(frozen=True, slots=True)
+class _Rejection:
+    """Why the API server does not store an object of a part."""
+
+    message: str
+    is_repeated: bool
+
+
 class ObservedObjects(Protocol):
     """Read access to the observed objects; also takes the responses to writes."""
 
@@ -188,6 +200,8 @@ class Reconciler:
     """Whether this process is still the leader; a pass of many writes may take longer than its lease."""
     known: dict[str, _ReconciledParts] = field(default_factory=dict)
     """Parts with all objects in their desired state, by UID of their HyperJob."""
+    rejections: dict[str, _Rejection] = field(default_factory=dict)
+    """What the API server has rejected last, by UID of the HyperJob."""
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
         """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
@@ -219,11 +233,20 @@ class Reconciler:
         obstacle = await self._name_conflict(hyperjob, changes, children)
         if obstacle:
             state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
+        rejection = self.rejections.get(seen.uid)
+        if rejection is not None and rejection.is_repeated and state.phase not in FINISHED and not obstacle:
+            state = replace(state, message=rejection.message, reason="PartRejected")
         if not self.may_write():
             return self.clock()
         await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
-        is_done = await self._write(changes)
-        if not is_done:
+        try:
+            is_done = await self._write(changes)
+        except _RETRIED:
+            raise
+        except ApiError as error:
+            self._store_rejection(seen.uid, error)
+            raise
+        if not is_done or self.rejections.pop(seen.uid, None) is not None:
             return self.clock()
         return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
 
@@ -251,6 +274,15 @@ class Reconciler:
         self.known[uid] = known
         if len(self.known) > _MAX_REMEMBERED:
             del self.known[next(iter(self.known))]
+
+    def _store_rejection(self, uid: str, error: ApiError) -> None:
+        """Store what was rejected, so that the status says it from the second time on; the first may be an outage."""
+        before = self.rejections.pop(uid, None)
+        self.rejections[uid] = _Rejection(
+            f"the API server rejects a part: {error}"[:_MAX_REJECTION], before is not None
+        )
+        if len(self.rejections) > _MAX_REMEMBERED:
+            del self.rejections[next(iter(self.rejections))]
 
     # -- name conflicts ------------------------------------------------------
 

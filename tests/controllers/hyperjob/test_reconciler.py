@@ -14,6 +14,7 @@ from controller.api.keys import (
 )
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.children import build_parts, cached_hyperjob_of
+from controller.kube.errors import ApiError
 from tests.controllers.hyperjob.harness import NAMESPACE
 from tests.controllers.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
 from tests.files import EXAMPLES, read_object
@@ -247,6 +248,29 @@ async def test_regression_name_conflict_creates_nothing(harness, kind, parts):
     harness.remove(kind, last)
     await harness.reconcile()
     assert len(harness.names()) == parts
+
+
+async def test_rejected_part_is_reported_until_it_is_accepted(harness):
+    """The API server has stored the template, but the definition of Jobs or a policy does not accept it."""
+    harness.submit(two_copies())
+    reconciler, key = harness.new_reconciler(), ObjectKey(NAMESPACE, "llm")
+    harness.traffic.reject = lambda call: call.is_write and call.request.path.endswith("/jobs/llm-t-0")
+    messages = []
+    for _ in range(3):
+        with pytest.raises(ApiError):
+            await reconciler.reconcile(HYPERJOBS, key)
+        messages.append((harness.status()["message"], harness.status().get("reason")))
+    assert messages[:2] == [("2 of 2 parts are pending", None)] * 2, "one error may be an outage"
+    assert messages[2][1] == "PartRejected"
+    assert "jobs/llm-t-0: 500 field not declared in schema" in messages[2][0]
+    writes = len(harness.traffic.writes)
+    with pytest.raises(ApiError):
+        await reconciler.reconcile(HYPERJOBS, key)
+    assert len(harness.traffic.writes) == writes + 1, "the status is not written again"
+    harness.traffic.reject = None
+    for _ in range(2):
+        await reconciler.reconcile(HYPERJOBS, key)
+    assert (harness.status()["message"], harness.names()) == ("2 of 2 parts are pending", ["llm-t-0", "llm-t-1"])
 
 
 async def test_tb8_job_of_another_owner_is_never_changed(harness):
