@@ -39,6 +39,10 @@ class Index(Generic[K, M]):
             return (self._single[key],)
         return tuple(self._several.get(key, ()))
 
+    def count(self, key: K) -> int:
+        """Return the number of members of *key*."""
+        return 1 if key in self._single else len(self._several.get(key, ()))
+
     def add(self, key: K, member: M) -> None:
         """Add *member* to *key*."""
         if key in self._several:

@@ -29,8 +29,9 @@ from controller.cache.objects import ObjectKey, TemplateKey, group_kind
 from controller.cache.translate.units import to_milliseconds
 from controller.engine.state.clusters import ApiKind, ClusterName
 
-#: Maximum number of claims that are evaluated for one workload.
+#: Maximum number of claims that are evaluated for one workload, and of those that are read, with deleted ones.
 MAX_CLAIMS = 64
+_MAX_READ_CLAIMS = 4 * MAX_CLAIMS
 
 #: Longest message of a claim in the pending reason of its workload.
 _MAX_MESSAGE = 200
@@ -187,6 +188,10 @@ class ClaimIndex:
         """Return the usable claims of a data set."""
         return [claim for claim in self._those(self._by_data_set.of(data_set)) if _is_usable(claim)]
 
+    def is_claimed(self, data_set: DataSet) -> bool:
+        """Return whether a data set has a usable claim."""
+        return any(_is_usable(claim) for claim in self._those(self._by_data_set.of(data_set)))
+
     def claims_at(self, source: str) -> list[ObservedClaim]:
         """Return the claims with a status that names *source*."""
         return list(self._those(self._by_source.of(source)))
@@ -211,6 +216,9 @@ class ClaimIndex:
 
     def requirement(self, workload: TemplateKey, on_move: str) -> DataRequirement | None:
         """Return what the claims of *workload* require, ``None`` without claims; *on_move* is the default."""
+        count = self._by_workload.count(workload)
+        if count > _MAX_READ_CLAIMS:  # to read them all for each of them would take minutes for a list of many
+            return DataRequirement(f"it has {count} DataSourceClaims; use at most {MAX_CLAIMS}")
         keys = sorted(self._by_workload.of(workload))
         claims = [claim for key in keys if not (claim := self._claims[key]).deleting]
         if not claims:

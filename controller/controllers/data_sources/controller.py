@@ -267,7 +267,7 @@ class DataSourceController:
         if source.deleting:
             await self._merge(DATA_SOURCES, source, finalizers_patch(source))
             return
-        is_unused = not self.index.claims_of(source.data_set)
+        is_unused = not self.index.is_claimed(source.data_set)
         if source.is_reclaimed and is_unused and source.status.bound_claims:
             await self.locator.delete(source)
             return

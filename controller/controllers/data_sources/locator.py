@@ -200,7 +200,7 @@ class Locator:
         """Process one data set, and add it again for the time when it must be requested next."""
         await self._settings_read.wait()
         source = self._index.source_of(data_set)
-        if not self._index.claims_of(data_set) or not self._dependencies.may_write():
+        if not self._index.is_claimed(data_set) or not self._dependencies.may_write():
             self._lookups.pop(data_set, None)
             return
         fresh = self._seconds_fresh(source) if source is not None else 0
