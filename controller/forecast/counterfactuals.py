@@ -358,7 +358,8 @@ class _Search:
     ) -> Iterator[Counterfactual]:
         """Raise an amount; *amounts* are what it is and how much is known to be lacking."""
         step, (before, lacking) = step_of(resource), amounts
-        need = -(-self._requested[resource] // step)
+        # A queue may name `pods`, which every workload requests.
+        need = -(-self._requirements.requests.get(resource, 0) // step)
         cost = sum(1 for _ in self._engine.pending.classes()) + len(self._engine.queues)
 
         def admits_more(count: int) -> bool:

@@ -12,9 +12,10 @@ import pytest
 from controller.api.quantity import format_quantity, parse_quantity
 from controller.engine.checkpoint import take_checkpoint, take_history
 from controller.engine.engine import Engine
+from controller.engine.policy import Policy
 from controller.engine.remedies import plan_until_stable
 from controller.engine.state.clusters import Taint, Toleration
-from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.requests import (
     Container,
     JobTemplate,
@@ -34,6 +35,7 @@ from controller.forecast.counterfactuals import (
     find_counterfactuals,
 )
 from controller.forecast.trials import Trials, finished, step_of
+from tests.engine.objects import cluster, workload
 from tests.engine.test_remedies import draw, pending
 from tests.engine.worlds import NOW, RandomObjects, build
 from tests.workloads import changed
@@ -234,6 +236,17 @@ def check(seeds: Iterable[int]) -> Counter[Dimension]:
             for change in fewer_tolerations(counterfactual):
                 assert not is_admitted(seed, uid, (change,)), (seed, uid, counterfactual)
     return found
+
+
+def test_reached_limit_of_pods_is_raised():
+    queue = Queue(QueueName("a"), capability={"pods": 2000, "cpu": 100_000})
+    jobs = [workload(f"j{n}", {"pods": 1000, "cpu": 1000}, queue="a", created_at=NOW + n) for n in range(4)]
+    engine = build(Policy(), *jobs, queue, cluster(cpu=100_000, pods=110_000))
+    plan_until_stable(engine, NOW)
+    trials = Trials(engine, take_history(engine), NOW, engine.plan(NOW))
+    found = list(find_counterfactuals(trials, PendingJob(engine.workloads[jobs[3].uid])))
+    changes = {str(change) for each in found for change in each.changes if each.dimension is Dimension.QUOTA}
+    assert changes == {"queue/a.spec.capability.pods=4"}
 
 
 def test_counterfactuals_admit_and_are_minimal():
