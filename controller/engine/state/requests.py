@@ -126,12 +126,8 @@ def pod_request(pod: PodTemplate) -> Resources:
 
 def pod_requests(job: JobTemplate) -> tuple[Resources, ...]:
     """Return the distinct requests of the job's pods, in task order."""
-    distinct: list[Resources] = []
-    for task in job.tasks:
-        request = pod_request(task.pod)
-        if task.count and request not in distinct:
-            distinct.append(request)
-    return tuple(distinct)
+    requests = (pod_request(task.pod) for task in job.tasks if task.count)
+    return tuple({tuple(sorted(request.items())): request for request in requests}.values())
 
 
 def total_requests(job: JobTemplate) -> Resources:
@@ -194,13 +190,15 @@ def _containers(pod: PodTemplate) -> Resources:
     running = total(container.effective_requests for container in pod.containers)
     if not pod.init:
         return running
-    sidecars: Resources = EMPTY
-    starting: Resources = EMPTY
+    # Only the resources of the container itself change: with all of them, many containers would take quadratic time.
+    sidecars: dict[str, int] = {}
+    starting: dict[str, int] = {}
     for container in pod.init:
-        running_with = add(sidecars, container.effective_requests)
-        starting = elementwise_max(starting, running_with)
-        if container.restarts:
-            sidecars = running_with
+        for name, amount in container.effective_requests.items():
+            running_with = sidecars.get(name, 0) + amount
+            starting[name] = max(starting.get(name, 0), running_with)
+            if container.restarts:
+                sidecars[name] = running_with
     return elementwise_max(add(running, sidecars), starting)
 
 
