@@ -437,7 +437,7 @@ _MUTANTS = {
     "controller.engine.state.workload_index": {
         "admit-hyperjob-part-alone": (
             "HyperJobGangs.missing",
-            "max(gang.minimum - started, 0)",
+            "max(gang.minimum - self._started.get(gang, 0), 0)",
             "0",
             "tests/engine/test_gangs.py",
         ),
