@@ -270,6 +270,8 @@ class HyperJobController:
             self._queue.pop(item, None)
             self._requeue_at.pop(item, None)
             await self._reconcile(item)
+            # Where nothing is written, nothing else waits: the lease and the cycles must run between two HyperJobs.
+            await asyncio.sleep(0)
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}

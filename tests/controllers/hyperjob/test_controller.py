@@ -152,6 +152,25 @@ def test_binding_of_an_earlier_job_does_not_place_a_part(uid, is_placed):
     assert (stage.placement(NAMESPACE, "llm-t-0") is not None) == is_placed
 
 
+async def test_other_tasks_run_between_two_hyperjobs():
+    """A pass over all HyperJobs, of which none has changed, may take seconds."""
+    stage = unstarted()
+    for number in range(9):
+        stage.update(HYPERJOBS, observed(document(name=f"other-{number}"), uid=f"other-{number}"))
+    stage._informers[HYPERJOBS] = None
+    ticks = []
+
+    async def tick():
+        while True:
+            ticks.append(None)
+            await asyncio.sleep(0)
+
+    ticking = asyncio.create_task(tick())
+    await stage._process_queue()
+    ticking.cancel()
+    assert len(ticks) >= 10
+
+
 async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
     """Only its binding has changed: Karmada has placed it again, and would run it again."""
     clusters = ["a"]
