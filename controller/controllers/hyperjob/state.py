@@ -102,12 +102,13 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return HyperJobState(status.phase, status.message, known)
+    seen = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
+    if hyperjob.spec.suspend:
+        return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(seen))
     wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
         return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
-    known = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
-    if hyperjob.spec.suspend:
-        return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(known))
+    known = seen
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, known, capacity)
