@@ -33,6 +33,8 @@ def affinity_patch(binding: Manifest, lacking: Collection[str] | None, *, follow
     if recorded is not None and lacking is not None and spec.get("clusters") and not follows:
         wanted = recorded
     affinities, ours = list(_affinities(placement)), recorded or set()
+    if not all(ours.issubset(affinity.get("exclude") or ()) for _, affinity in affinities):
+        ours = set()  # Karmada has applied the policy again, which excludes by itself what is excluded now
     # What the policy excludes by itself is not recorded, so that it stays when the claims are deleted.
     by_policy = [set(affinity.get("exclude") or ()) - ours for _, affinity in affinities]
     wanted = wanted - set.intersection(*by_policy) if by_policy else wanted

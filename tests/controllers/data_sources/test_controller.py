@@ -345,6 +345,21 @@ async def test_affinity_that_karmada_overwrites_is_applied_again(harness: Harnes
     assert not harness.bound_binding("test-app")["metadata"].get("annotations")
 
 
+@simulated()
+async def test_cluster_that_the_policy_excludes_later_stays_excluded(harness: Harness) -> None:
+    harness.claim("c", workload=DEPLOYMENT)
+    harness.binding("test-app")
+    await settled(harness)
+    assert excluded(harness) == ["m2", "m3"]
+    policy = {"spec": {"placement": {"clusterAffinity": {"exclude": ["m2"]}}}}
+    harness.send("PATCH", f"{BINDINGS}/test-app-deployment", policy)
+    await settled(harness)
+    assert excluded(harness) == ["m2", "m3"]
+    harness.remove(DATA_SOURCE_CLAIMS, "c")
+    await settled(harness)
+    assert excluded(harness) == ["m2"]
+
+
 @simulated(options=DataSources(time_to_live="20s"))
 async def test_running_deployment_keeps_its_affinity_when_data_move(harness: Harness) -> None:
     harness.claim("c", workload=DEPLOYMENT)
