@@ -77,8 +77,8 @@ class CommandDependencies:
     may_write: Callable[[], bool]
     """Whether this process is the leader and has made its first plan."""
     has_workloads: HasWorkloads
-    closing_queues: Callable[[], Iterable[str]]
-    """Returns the queues in state Closing."""
+    closing_queues: Callable[[], Iterable[tuple[str, int]]]
+    """Returns name and resourceVersion of the queues in state Closing."""
     allows_namespace: Callable[[str], bool]
     """Whether Commands in a namespace may open and close queues; a Command does not say which user created it."""
     resume_workload: Callable[[TemplateKey], bool]
@@ -129,12 +129,13 @@ class CommandController:
             await self._queues_changed.wait()
             self._queues_changed.clear()
             if self._dependencies.may_write():
+                # The version is named, because the queue may have been opened since it was observed.
                 due = [
-                    name for name in self._dependencies.closing_queues() if not self._dependencies.has_workloads(name)
+                    QueueChange(name, QueueState.CLOSED, resource_version=version)
+                    for name, version in self._dependencies.closing_queues()
+                    if not self._dependencies.has_workloads(name)
                 ]
-                await self._retry_on_error(
-                    partial(self._write_changes, [QueueChange(name, QueueState.CLOSED) for name in due])
-                )
+                await self._retry_on_error(partial(self._write_changes, due))
             await asyncio.sleep(_CLOSING_POLL_SECONDS)
 
     async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> bool:
@@ -244,6 +245,10 @@ class CommandController:
                 await self._write_change(changes[0])
             except NotFound:
                 log.info("queue deleted", queue=changes[0].queue)
+            except Conflict:
+                if changes[0].resource_version is None:
+                    raise
+                self._queues_changed.set()  # it is checked again, perhaps with its new version
             changes.pop(0)
 
     async def _write_change(self, change: QueueChange) -> None:
@@ -251,7 +256,9 @@ class CommandController:
         if change.by_parent is not None:
             marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
             await self._api.patch(path, msgspec.json.encode(marked), kind="merge")
-        status = {"status": {"state": change.state}}
+        status: dict[str, Any] = {"status": {"state": change.state}}
+        if change.resource_version is not None:
+            status["metadata"] = {"resourceVersion": str(change.resource_version)}
         await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
         log.info("queue changed", queue=change.queue, state=change.state)
 
@@ -293,8 +300,8 @@ def command_dependencies(
     )
 
 
-def _closing_queues(store: Store) -> Iterator[str]:
-    return (facts.key for facts in store.queues if facts.queue.state is QueueState.CLOSING)
+def _closing_queues(store: Store) -> Iterator[tuple[str, int]]:
+    return ((facts.key, facts.resource_version) for facts in store.queues if facts.queue.state is QueueState.CLOSING)
 
 
 def _has_pod_group(workload: Workload) -> bool:

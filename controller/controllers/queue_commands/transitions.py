@@ -29,6 +29,8 @@ class QueueChange:
     state: QueueState
     by_parent: str | None = None
     """Value of the annotation `CLOSED_BY_PARENT`; ``None`` leaves it unchanged."""
+    resource_version: int | None = None
+    """The version of the queue that it is for; ``None`` for any."""
 
 
 @dataclass(frozen=True, slots=True)

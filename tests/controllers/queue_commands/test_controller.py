@@ -41,6 +41,8 @@ class Harness(MemoryControlPlane):
         super().__init__(kinds.SYSTEM, asyncio.get_running_loop().time)
         self.traffic = Refusals()
         self.busy = False
+        self.closing: list[tuple[str, int]] = []
+        """The closing queues as the controller has observed them."""
         head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
         self.send("POST", QUEUES.path, {**head, "metadata": {"name": "q"}, "spec": {}})
 
@@ -61,7 +63,7 @@ class Harness(MemoryControlPlane):
         dependencies = CommandDependencies(
             may_write=lambda: True,
             has_workloads=lambda _: self.busy,
-            closing_queues=lambda: (),
+            closing_queues=lambda: self.closing,
             allows_namespace=lambda _: True,
             resume_workload=lambda _: False,
             record_event=lambda _: None,
@@ -69,7 +71,7 @@ class Harness(MemoryControlPlane):
         controller = CommandController(connect(self.server, self.traffic), dependencies, watch_options=WatchOptions())
         task = asyncio.create_task(controller.run())
         await asyncio.sleep(1)
-        yield
+        yield controller
         assert not task.done(), task
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
@@ -116,3 +118,33 @@ async def test_command_that_may_not_be_deleted_blocks_no_other():
         await asyncio.sleep(5)
         assert harness.state() == "Closed"
         assert len(harness.states()) == 1
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@virtual_time
+async def test_closing_queue_that_was_opened_meanwhile_stays_open(opened):
+    """Its last workload ends while the controller has not yet observed that it was opened."""
+    harness = Harness()
+    closing = harness.send("PATCH", f"{harness.path(QUEUES, 'q')}/status", {"status": {"state": "Closing"}})
+    harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
+    if opened:
+        harness.send("PATCH", f"{harness.path(QUEUES, 'q')}/status", {"status": {"state": "Open"}})
+    async with harness.running() as controller:
+        controller.wake()
+        await asyncio.sleep(5)
+        assert harness.state() == ("Open" if opened else "Closed")
+
+
+@virtual_time
+async def test_closing_queue_with_a_new_version_is_closed():
+    """Its status shows other counts, which is no reason to check it."""
+    harness = Harness()
+    closing = harness.send("PATCH", f"{harness.path(QUEUES, 'q')}/status", {"status": {"state": "Closing"}})
+    harness.closing = [("q", int(closing["metadata"]["resourceVersion"]) - 1)]
+    async with harness.running() as controller:
+        controller.wake()
+        await asyncio.sleep(5)
+        assert harness.state() == "Closing"
+        harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
+        await asyncio.sleep(5)
+        assert harness.state() == "Closed"
