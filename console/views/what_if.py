@@ -202,11 +202,7 @@ def difference(
     }
     try:
         for kind, raw in objects.values():
-            body = changes.apply(kind, msgspec.json.decode(raw))
-            cached = sinks[kind].decode(msgspec.json.encode(body))
-            if error := getattr(cached, "decode_error", ""):
-                return Difference(problem=f"{kind} {body['metadata']['name']}: {error}")
-            sinks[kind].upsert(cached)
+            sinks[kind].upsert(changes.decode(kind, raw, sinks[kind].decode))
         changes.check_all_used()
     except InputError as error:
         return Difference(problem=str(error).replace("--what-if: ", ""))

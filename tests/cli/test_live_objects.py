@@ -188,6 +188,30 @@ def test_jobs_with_invalid_fields_are_explained(look, read_once):
         assert look(server, "explain", "job", name).code in {0, 1}, name
 
 
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param("queue/a.spec.weight=abc", 'Queue a: spec.weight: "abc" is not a whole number', id="type"),
+        pytest.param("queue/a.spec.weight=-1", "Queue a: spec.weight: -1 is not between 0 and 65535", id="bounds"),
+        pytest.param("job/ml/good.spec.tasks[9].replicas=4", "there is no item [9]; the list has 1", id="missing-item"),
+        pytest.param(
+            "cluster/east.status.resourceSummary.allocatable.cpu=x",
+            'Cluster east: status.resourceSummary.allocatable.cpu: "x" is not a quantity',
+            id="quantity",
+        ),
+    ],
+)
+def test_what_if_refuses_to_make_live_objects_invalid(look, change, message):
+    ended = look(Server(), "plan", "--what-if", change)
+    assert (ended.code, ended.out) == (2, "")
+    assert message in ended.err
+
+
+def test_what_if_ignores_what_was_invalid_before(look):
+    server = Server({keys.QUEUES.path: [queue("b", weight=1, priority=-1)]})
+    assert look(server, "plan", "--what-if", "queue/b.spec.weight=2").code == 0
+
+
 def test_invalid_events_do_not_hide_recorded_events(look, read_once):
     invalid_events = [each for valid in (CAPTURED, OURS) for _, each in invalid_variants(Event, valid)]
     server = Server({EVENTS: [CAPTURED, *invalid_events, OURS]})

@@ -60,6 +60,36 @@ def test_what_if_names_what_it_cannot_change(text, message):
     assert message in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("change", "unread"),
+    [
+        pytest.param(
+            "queue/team-a.spec.weigth=3", "no decision depends on spec.weigth; did you mean weight?", id="typo"
+        ),
+        pytest.param("queue/team-a.spec.color=red", "no decision depends on spec.color\n", id="unknown"),
+        pytest.param("job/team-a/train-1.spec.tasks[0].size=4", "depends on spec.tasks[0].size\n", id="in-a-list"),
+    ],
+)
+def test_what_if_notes_fields_that_no_decision_depends_on(run, change, unread):
+    ended = run("plan", "-f", EXAMPLE, "--what-if", change)
+    assert ended.code == 0
+    assert unread in ended.err
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "queue/team-a.spec.capability.cpu=2",
+        "cluster/member1.metadata.labels.zone=b",
+        "job/team-a/train-1.status.state.phase=Completed",
+        "job/team-a/train-1.spec.tasks[0].template.spec.nodeSelector.zone=b",
+    ],
+)
+def test_what_if_has_no_note_about_fields_that_are_read(run, change):
+    ended = run("plan", "-f", EXAMPLE, "--what-if", change)
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_too_many_changes_are_refused():
     with pytest.raises(InputError, match="101 changes"):
         parse_what_if([";".join(["queue/a.spec.weight=1"] * 101)])

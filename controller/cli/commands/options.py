@@ -87,7 +87,10 @@ class CommonOptions:
         changes = Changes(what_if, self.now)
         if not self.files:
             self._configuration_of_file()
-            return self._read_live(lambda api: self._live_snapshot(api, changes))
+            snapshot = self._read_live(lambda api: self._live_snapshot(api, changes))
+            for note in changes.notes:
+                self._print_note(note)
+            return snapshot
         from controller.cli.input.manifests import no_progress  # noqa: PLC0415 -- see the module
         from controller.cli.input.offline import read_offline_state  # noqa: PLC0415
 

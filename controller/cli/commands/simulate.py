@@ -140,7 +140,7 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     )
     trace_file = trace_of()
     changed = trace_of(changes=Changes(changes, options.now)) if changes else None
-    options.print_notes(trace_file.notes)
+    options.print_notes((*trace_file.notes, *(changed.notes if changed else ())))
     settings = SimulationSettings(
         writes_per_second=trace_file.writes_per_second if writes is None else writes,
         status_period=_STATUS_PERIOD if status_period is None else status_period,

@@ -4,7 +4,6 @@ The lists are read one after another, so an object may refer to one that is miss
 Decisions that are written use the informers instead.
 """
 
-import contextlib
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import replace
 from functools import partial
@@ -190,7 +189,7 @@ async def read_store(
     for kind, path, collection in sinks:
         decode = collection.decode
         if changes is not None and changes.concern(kind):
-            decode = partial(_decode_changed, changes, kind, collection)
+            decode = partial(changes.decode, kind, decode=collection.decode)
         collection.replace(await _list(api, path, decode, page=page))
     await _read_hyperjobs(api, store, page=page)
     return store
@@ -209,17 +208,6 @@ async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
             store.hyperjob_changed(hyperjob.uid, cached_hyperjob_of(hyperjob))
 
 
-def _decode_changed(changes: Changes, kind: str, collection: Collection[F], raw: bytes) -> F:
-    """Return the object *raw* after *changes*; raise `InputError` if that makes it unreadable."""
-    before = msgspec.json.decode(raw)
-    body = changes.apply(kind, before)
-    cached = collection.decode(raw if body is before else msgspec.json.encode(body))
-    error = getattr(cached, "decode_error", "")
-    if body is not before and error:
-        raise InputError(f"--what-if: {kind} {before['metadata']['name']}: {error}")
-    return cached
-
-
 async def _list(api: Api, path: str, decode: Callable[[bytes], F], *, page: int) -> list[F]:
     """Return all objects of *path*, page by page; restart if the list expires between two pages."""
     for attempt in range(1, _ATTEMPTS + 1):
@@ -236,10 +224,18 @@ async def _list(api: Api, path: str, decode: Callable[[bytes], F], *, page: int)
 async def _pages(
     api: Api, path: str, decode: Callable[[bytes], T], *, page: int, parameters: Parameters = NO_PARAMETERS
 ) -> AsyncIterator[T]:
-    """Yield each object of *path*, decoded; objects that cannot be decoded are skipped."""
+    """Yield each object of *path*, decoded; objects that cannot be decoded are skipped.
+
+    Raises `InputError` for those that ``--what-if`` has made invalid.
+    """
     async for item in api.list_items(path, parameters, limit=page):
-        with contextlib.suppress(DECODE_ERRORS):
-            yield decode(item)
+        try:
+            decoded = decode(item)
+        except InputError:
+            raise
+        except DECODE_ERRORS:
+            continue
+        yield decoded
 
 
 async def _list_path(api: Api, rule: IntegrationRule) -> str:

@@ -187,7 +187,7 @@ def offline_state(
             store.hyperjob_changed(split.hyperjob.metadata.uid, cached)
         apply_claims(store, claims, objects.configuration)
     changes.check_all_used()
-    notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store))
+    notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store), *map(InputNote, changes.notes))
     return OfflineState(store, notes, objects, tuple(splits), claims)
 
 

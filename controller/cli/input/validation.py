@@ -4,7 +4,7 @@ The wire types define which fields are read and their types. The controller igno
 unreadable fields of live objects, but in files they are most likely mistakes.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
 from functools import cache, lru_cache, partial
@@ -91,6 +91,32 @@ def check_fields(struct: type[msgspec.Struct], body: object) -> FieldMessages:
     if _test_of(struct)(body, ""):
         return FieldMessages()
     return FieldMessages(list(_validate(struct, body, "")), list(_misspelled(struct, body, "")))
+
+
+def unread_field(struct: type[msgspec.Struct], path: Iterable[str | int]) -> str:
+    """Return the part of the field *path* that leads to a field that is not read, with the field that may be meant.
+
+    The text is empty where objects of the type *struct* are read with that field.
+    """
+    kind: Any = struct
+    done = ""
+    for step in path:
+        members = [member for member in get_args(kind) if member is not NoneType]
+        if get_origin(kind) in {Union, UnionType} and len(members) == 1:
+            kind = members[0]
+        origin, known = get_origin(kind), {}
+        done = f"{done}[{step}]" if isinstance(step, int) else _field_path(done, step)
+        if isinstance(kind, type) and issubclass(kind, msgspec.Struct):
+            known = dict(_fields(kind))
+            if step not in known:
+                meant = _meant_field(kind, str(step))
+                return f"{done}; did you mean {meant}?" if meant else done
+            kind = known[str(step)]
+        elif origin in {dict, list, tuple}:
+            kind = get_args(kind)[1 if origin is dict else 0]
+        else:
+            return ""
+    return ""
 
 
 @cache

@@ -4,16 +4,22 @@ The changed objects are validated like those of files.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
 from controller.cli.errors import InputError
+from controller.cli.input.objects import WIRE_TYPES
+from controller.cli.input.validation import check_fields, unread_field
 
+T = TypeVar("T")
+
+#: What each kind's objects are decoded into, by the kind in lower case.
+_STRUCTS: Final = {resource.kind.lower(): struct for resource, struct in WIRE_TYPES.items()}
 #: Fields that a path may begin with; what precedes it is the name of the object.
 _ROOTS: Final = ("spec", "status", "metadata")
 _TOKEN: Final = re.compile(r"\.?(?:'([^']+)'|([^.\[\]']+))|\[(\d{1,6})\]")
@@ -95,6 +101,8 @@ class Changes:
     requested: tuple[WhatIf, ...] = ()
     now: int = 0
     """The time of a requested completion, in milliseconds."""
+    notes: list[str] = field(default_factory=list)
+    """Changes without effect, because no decision depends on their fields."""
     _used: set[str] = field(default_factory=set)
 
     def apply(self, kind: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -106,7 +114,30 @@ class Changes:
             elif not change.completes_job and change.kind == kind.lower() and _is_named(body, change):
                 self._used.add(change.text)
                 body = _changed(body, change.path, change)
+                self._note_unread(change)
         return body
+
+    def decode(self, kind: str, raw: bytes, decode: Callable[[bytes], T]) -> T:
+        """Return what *decode* makes of the object *raw* after the changes; raise `InputError` if they are invalid."""
+        before = msgspec.json.decode(raw)
+        body = self.apply(kind, before)
+        if body is before:
+            return decode(raw)
+        path = "/".join(part for part in (body["metadata"].get("namespace"), body["metadata"]["name"]) if part)
+        if struct := _STRUCTS.get(kind.lower()):
+            known = check_fields(struct, before).violations
+            if added := [each for each in check_fields(struct, body).violations if each not in known]:
+                raise InputError(*(f"--what-if: {kind} {path}: {each}" for each in added))
+        decoded = decode(msgspec.json.encode(body))
+        if error := getattr(decoded, "decode_error", ""):
+            raise InputError(f"--what-if: {kind} {path}: {error}")
+        return decoded
+
+    def _note_unread(self, change: WhatIf) -> None:
+        struct = _STRUCTS.get(change.kind)
+        unread = unread_field(struct, change.path) if struct else ""
+        if unread:
+            self.notes.append(f"--what-if: {change.text!r}: no decision depends on {unread}")
 
     def concern(self, kind: str) -> bool:
         """Return whether a change may concern objects of *kind*: bindings, where a job is completed."""
