@@ -7,9 +7,9 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.fairness import pending_order
 from controller.engine.plan import Admit
-from controller.engine.policy import EvictionPolicy, Policy
+from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, Cluster, Placement, Requirement, Term
+from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements
 from controller.engine.steps import finish
@@ -204,3 +204,18 @@ def test_nominated_gang_takes_linear_work():
 
     few, many = (work(nominated(parts)) for parts in (30, 90))
     assert many < 4 * few
+
+
+def test_victims_of_an_advance_reservation_take_bounded_work():
+    def work(count: int) -> int:
+        clusters = (ClusterName("m"),)
+        reserved = AdvanceReservation("r", clusters, 1000, 9000, QueueName("b"), amounts={"cpu": count}, evicts=True)
+        state = Engine(Policy(advance_reservations=(reserved,)))
+        state.queue_changed(Queue(QueueName("a"), parent=ROOT))
+        state.cluster_changed(cluster("m", cpu=count), 1)
+        for number in range(count):
+            running = workload(f"v-{number}", {"cpu": 1, "pods": 1000}, queue="a", on="m", admitted_at=1)
+            state.workload_changed(running, 1)
+        return work_of(lambda: finish(state.plan_in_steps(2000)))
+
+    assert work(60) < 9 * work(20)

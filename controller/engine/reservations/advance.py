@@ -6,6 +6,7 @@ workloads that it keeps off, as far as running ones are not expected to release 
 
 from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
+from typing import NamedTuple
 
 from controller.engine.placement.filter import is_placed_by_karmada
 from controller.engine.plan import Assume, Evict
@@ -17,11 +18,30 @@ from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.resources import EMPTY, Resources, add, elementwise_min, positive, remaining, total
+from controller.engine.state.resources import (
+    EMPTY,
+    Resources,
+    add,
+    elementwise_min,
+    fits,
+    positive,
+    remaining,
+    subtract,
+    total,
+)
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState, WorkloadUid
 
 _VictimRank = tuple[bool, int, int, int, str, str]
+
+
+class _Victim(NamedTuple):
+    """A workload that may be evicted from one cluster."""
+
+    rank: _VictimRank
+    workload: Workload
+    charge: Resources
+    """Its charge on the cluster."""
 
 
 def reserved_clusters(
@@ -235,7 +255,8 @@ def _clusters_of(workload: Workload | None) -> set[ClusterName]:
 
 def _charge_on(workload: Workload, name: ClusterName) -> Resources:
     charges = workload.admission.cluster_charges if workload.admission is not None else ()
-    return total(charge.charge for charge in charges if charge.cluster == name)
+    here = [charge.charge for charge in charges if charge.cluster == name]
+    return here[0] if len(here) == 1 else total(here)
 
 
 class AdvanceReservations:
@@ -266,10 +287,10 @@ class AdvanceReservations:
                 for each in self._amounts.running_on(name)
                 if not any(is_for(reservation, each) for reservation in here)
             ]
-            ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in _movable(candidates))
-            victims = [(rank, workload) for rank, _, workload in ranked]
-            while (victim := self._next_victim(name, here, victims, now)) is not None:
-                evicted += self._evict(victim, policy, now)
+            movable = (each for each in _movable(candidates) if each.eviction_retry_at <= now)
+            ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in movable)
+            victims = [_Victim(rank, workload, _charge_on(workload, name)) for rank, _, workload in ranked]
+            evicted += self._evict_for_amounts(name, here, victims, policy, now)
         return evicted
 
     def next_eviction(self, policy: Policy, now: int) -> int | None:
@@ -288,31 +309,23 @@ class AdvanceReservations:
                 self._assume(part.evicted(), now)
                 yield Evict(part, EvictionReason.ADVANCE_RESERVATION, grace_ms=policy.preemption.grace_ms)
 
-    def _next_victim(
+    def _evict_for_amounts(
         self,
         name: ClusterName,
         due: Sequence[AdvanceReservation],
-        candidates: Iterable[tuple[_VictimRank, Workload]],
+        victims: Sequence[_Victim],
+        policy: Policy,
         now: int,
-    ) -> Workload | None:
-        """Return the first of as few *candidates* as free the amounts of *due* on a cluster, in the order of P3."""
-        lacking, chosen = self._amounts.lacking(name, due), list[tuple[_VictimRank, Workload]]()
-        running = [(rank, workload) for rank, workload in candidates if lacking and self._is_evictable(workload, now)]
-        for rank, workload in running:
-            missing, charge = _missing(lacking, chosen, name), _charge_on(workload, name)
-            if any(charge.get(resource, 0) > 0 for resource in missing):
-                chosen.append((rank, workload))
-        alike = [each for each in running if chosen and each[0][:3] == chosen[-1][0][:3]]
-        if alone := [each for each in alike if not _missing(lacking, [each], name)]:
-            return min(alone, key=lambda each: (_relative_size(each[1], lacking, name), each[0]))[1]
-        for each in reversed([*chosen]):
-            rest = [other for other in chosen if other is not each]
-            chosen = rest if _missing(lacking, rest, name) == _missing(lacking, chosen, name) else chosen
-        return chosen[0][1] if chosen else None
-
-    def _is_evictable(self, workload: Workload, now: int) -> bool:
-        current = self._workloads[workload.uid]
-        return current.state is WorkloadState.ADMITTED and current.eviction_retry_at <= now
+    ) -> Iterator[Evict]:
+        """Evict as few of *victims* as free the amounts of *due* on a cluster."""
+        lacking = self._amounts.lacking(name, due)
+        while (victim := _next_victim(lacking, victims)) is not None:
+            evicted = [*self._evict(victim.workload, policy, now)]
+            yield from evicted
+            gone = {each.workload.uid for each in evicted}
+            victims = [each for each in victims if each.workload.uid not in gone]
+            is_alone = len(evicted) == 1
+            lacking = positive(remaining(lacking, victim.charge)) if is_alone else self._amounts.lacking(name, due)
 
     def _rank(self, workload: Workload, policy: Policy) -> _VictimRank:
         """Return the order of victims (P3): resized, lower priorities, and admitted last come first."""
@@ -334,12 +347,30 @@ def _movable(workloads: Iterable[Workload]) -> Iterator[Workload]:
             yield workload
 
 
-def _missing(lacking: Resources, evicted: Iterable[tuple[_VictimRank, Workload]], name: ClusterName) -> Resources:
-    """Return what of *lacking* the eviction of *evicted* does not free."""
-    freed = total(_charge_on(workload, name) for _, workload in evicted)
-    return positive(remaining(lacking, freed))
+def _next_victim(lacking: Resources, victims: Sequence[_Victim]) -> _Victim | None:
+    """Return the first of as few *victims* as free what is *lacking*, in the order of P3."""
+    missing, chosen = lacking, list[_Victim]()
+    for victim in victims:
+        if not missing:
+            break
+        if any(victim.charge.get(resource, 0) > 0 for resource in missing):
+            chosen.append(victim)
+            missing = positive(remaining(missing, victim.charge))
+    if not chosen:
+        return None
+    tier = chosen[-1].rank[:3]
+    if alone := [each for each in victims if each.rank[:3] == tier and fits(lacking, each.charge)]:
+        return min(alone, key=lambda victim: (_relative_size(victim, lacking), victim.rank))
+    freed, first = total(victim.charge for victim in chosen), None
+    for victim in reversed(chosen):
+        rest = subtract(freed, victim.charge)
+        if positive(remaining(lacking, rest)) == missing:
+            freed = rest
+        else:
+            first = victim
+    return first
 
 
-def _relative_size(workload: Workload, lacking: Resources, name: ClusterName) -> list[Fraction]:
-    charge = _charge_on(workload, name)
-    return sorted((Fraction(charge.get(resource, 0), amount) for resource, amount in lacking.items()), reverse=True)
+def _relative_size(victim: _Victim, lacking: Resources) -> list[Fraction]:
+    parts = (Fraction(victim.charge.get(resource, 0), amount) for resource, amount in lacking.items())
+    return sorted(parts, reverse=True)
