@@ -2,9 +2,12 @@
 
 from dataclasses import replace
 
+from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Nomination, WorkloadState
+from tests.engine import objects
 from tests.scenario import Scenario, cluster, workloads
 
 WORLD = {
@@ -104,3 +107,19 @@ def test_changed_workload_keeps_its_published_reason():
     assert scenario.state.last_reasons == before
     assert [wait.workload.name for wait in scenario.state.plan(scenario.now).waits] == ["fresh"]
     assert scenario.state.last_reasons == {**before, fresh.uid: before["uid-j-2"]}
+
+
+def test_deleted_workloads_leave_nothing_of_their_queues_behind():
+    state = Engine()
+    state.queue_changed(Queue(QueueName("q")))
+    state.cluster_changed(objects.cluster(cpu=1), 0)
+    for number in range(3):
+        for queue in ("q", f"missing-{number}"):
+            made = objects.workload(f"{queue}-{number}", {"cpu": 1}, queue=queue, namespace=f"ns-{number}")
+            state.workload_changed(made, number)
+        assert len(state.plan(number).decisions) == 1
+        for uid in list(state.workloads):
+            state.workload_removed(uid, number)
+        state.plan(number)
+    assert set(state.requested) <= {"q"}
+    assert not state.queue_usage.by_namespace

@@ -243,7 +243,11 @@ class FairShareTracker:
         """
         before = self._requested.get(name)
         requested = add(self._queue_usage.settled.get(name, EMPTY), self._pending_requests.get(name, EMPTY))
-        self._requested[name] = requested
+        if node is None and not any(requested.values()):
+            # Tenants may name any number of queues that do not exist.
+            self._requested.pop(name, None)
+        else:
+            self._requested[name] = requested
         return requested != before or node is None or bool(node.children)
 
     def _invalidate(self, node: Node) -> None:
@@ -265,5 +269,8 @@ class FairShareTracker:
                 for name, amount in charge.items():
                     sums[queue][name] = sums[queue].get(name, 0) + sign * count * amount
         for queue, amounts in sums.items():
-            self._pending_requests[queue] = nonzero(amounts)
+            if pending := nonzero(amounts):
+                self._pending_requests[queue] = pending
+            else:
+                self._pending_requests.pop(queue, None)
         self._pending.changed_classes = {}

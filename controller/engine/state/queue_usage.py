@@ -35,7 +35,7 @@ class QueueUsage:
         self.settled: dict[QueueName, Resources] = {}
         """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
-        """Settled usage of each namespace in each queue."""
+        """Settled usage of each namespace in each queue, as far as it has any."""
         self.changed: set[QueueName] = set()
         """Queues with other usage since this was last emptied."""
         self.on_usage_change: list[Callable[[Node], None]] = []
@@ -118,7 +118,10 @@ class QueueUsage:
         if queue not in self.settled:
             self._outside = None
         self.settled[queue] = add(self.settled.get(queue, {}), charge)
-        self.by_namespace[tenant] = add(self.by_namespace.get(tenant, {}), charge)
+        if of_namespace := nonzero(add(self.by_namespace.get(tenant, {}), charge)):
+            self.by_namespace[tenant] = of_namespace
+        else:
+            self.by_namespace.pop(tenant, None)
         self.changed.add(queue)
         if self.latest_quota is not None and self._limit_inputs is not None:
             node = self.latest_quota.tree.nodes.get(queue, self.latest_quota.tree.root)
