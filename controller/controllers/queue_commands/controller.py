@@ -135,8 +135,13 @@ class CommandController:
                     for name, version in self._dependencies.closing_queues()
                     if not self._dependencies.has_workloads(name)
                 ]
-                await self._retry_on_error(partial(self._write_changes, due))
+                await self._retry_on_error(partial(self._close, due))
             await asyncio.sleep(_CLOSING_POLL_SECONDS)
+
+    async def _close(self, changes: list[QueueChange]) -> None:
+        """Close queues; raise the first refusal of the API server, so that it is tried again later."""
+        for error in (await self._write_changes(changes)).values():
+            raise error
 
     async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> bool:
         """Return whether *step* succeeded; after an error, wait until it may be repeated."""
@@ -222,10 +227,12 @@ class CommandController:
             if target.name in hierarchy.queues:
                 self._record_event(hierarchy.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
             return
-        note = ", ".join(f"{change.queue} is {change.state}" for change in changes)
+        notes = {change.queue: f"{change.queue} is {change.state}" for change in changes}
         self._unwritten = changes
-        await self._write_changes(self._unwritten)
-        self._record_event(hierarchy.queues[target.name], command.action, note)
+        refused = await self._write_changes(self._unwritten)
+        notes |= {queue: f"{queue} was not changed: {error.message}" for queue, error in refused.items()}
+        reason = f"{command.action}Failed" if refused else command.action
+        self._record_event(hierarchy.queues[target.name], reason, ", ".join(notes.values()), is_bad=bool(refused))
 
     def _plan_changes(self, command: Command, hierarchy: QueueHierarchy) -> list[QueueChange]:
         name, uid = command.target.name, command.target.uid
@@ -238,18 +245,28 @@ class CommandController:
             else close_queue(hierarchy, name, self._dependencies.has_workloads)
         )
 
-    async def _write_changes(self, changes: list[QueueChange]) -> None:
-        """Write changes from the top of the hierarchy; after an error the remaining ones are retried."""
+    async def _write_changes(self, changes: list[QueueChange]) -> dict[str, ApiError]:
+        """Write changes from the top of the hierarchy; return the refusals of the API server by queue.
+
+        After another error the remaining ones are retried.
+        """
+        refused: dict[str, ApiError] = {}
         while changes:
+            queue = changes[0].queue
             try:
                 await self._write_change(changes[0])
             except NotFound:
-                log.info("queue deleted", queue=changes[0].queue)
+                log.info("queue deleted", queue=queue)
             except Conflict:
                 if changes[0].resource_version is None:
                     raise
                 self._queues_changed.set()  # it is checked again, perhaps with its new version
+            except (Forbidden, Invalid) as error:
+                # It would be refused again, and further Commands would wait for it.
+                log.warning("queue not changed", queue=queue, state=changes[0].state, error=str(error))
+                refused[queue] = error
             changes.pop(0)
+        return refused
 
     async def _write_change(self, change: QueueChange) -> None:
         path = QUEUES.item_path("", change.queue)

@@ -8,6 +8,7 @@ import pytest
 
 from controller.api.keys import COMMANDS, QUEUES
 from controller.controllers.queue_commands.controller import CommandController, CommandDependencies
+from controller.kube.events import EventMessage
 from controller.kube.informer import WatchOptions
 from tests.controllers.memory import MemoryControlPlane, Traffic, connect
 from tests.deterministic import kinds
@@ -43,11 +44,15 @@ class Harness(MemoryControlPlane):
         self.busy = False
         self.closing: list[tuple[str, int]] = []
         """The closing queues as the controller has observed them."""
-        head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
-        self.send("POST", QUEUES.path, {**head, "metadata": {"name": "q"}, "spec": {}})
+        self.events = list[EventMessage]()
+        self.queue("q")
 
-    def command(self, action: str, **metadata: Any) -> None:
-        target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": "q"}
+    def queue(self, name: str, parent: str = "root") -> None:
+        head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
+        self.send("POST", QUEUES.path, {**head, "metadata": {"name": name}, "spec": {"parent": parent}})
+
+    def command(self, action: str, queue: str = "q", **metadata: Any) -> None:
+        target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": queue}
         head = {"apiVersion": COMMANDS.api_version, "kind": COMMANDS.kind, "metadata": {"name": "c", **metadata}}
         self.send("POST", self.folder(COMMANDS), {**head, "action": action, "target": target})
 
@@ -55,8 +60,8 @@ class Harness(MemoryControlPlane):
         """Return how often the status of the queue was written."""
         return [write for write in self.traffic.writes if write.endswith("/queues/q/status")]
 
-    def state(self) -> str:
-        return self.send("GET", self.path(QUEUES, "q")).get("status", {}).get("state", "Open")
+    def state(self, queue: str = "q") -> str:
+        return self.send("GET", self.path(QUEUES, queue)).get("status", {}).get("state", "Open")
 
     @asynccontextmanager
     async def running(self) -> Any:
@@ -66,7 +71,7 @@ class Harness(MemoryControlPlane):
             closing_queues=lambda: self.closing,
             allows_namespace=lambda _: True,
             resume_workload=lambda _: False,
-            record_event=lambda _: None,
+            record_event=self.events.append,
         )
         controller = CommandController(connect(self.server, self.traffic), dependencies, watch_options=WatchOptions())
         task = asyncio.create_task(controller.run())
@@ -118,6 +123,26 @@ async def test_command_that_may_not_be_deleted_blocks_no_other():
         await asyncio.sleep(5)
         assert harness.state() == "Closed"
         assert len(harness.states()) == 1
+
+
+@virtual_time
+async def test_queue_that_cannot_be_changed_blocks_no_command():
+    """The stored spec of a child violates a rule of the webhook."""
+    harness = Harness()
+    for name in ("invalid", "valid"):
+        harness.queue(name, parent="q")
+    harness.queue("other")
+    async with harness.running():
+        harness.traffic.refused.append(("PATCH", "/queues/invalid", 422))
+        harness.command("CloseQueue")
+        harness.command("CloseQueue", "other", name="later")
+        await asyncio.sleep(5)
+    states = {name: harness.state(name) for name in ("q", "invalid", "valid", "other")}
+    assert states == {"q": "Closed", "invalid": "Open", "valid": "Closed", "other": "Closed"}
+    failed, done = harness.events
+    assert (failed.reason, failed.kind, done.reason) == ("CloseQueueFailed", "Warning", "CloseQueue")
+    assert "invalid was not changed: refused" in failed.note()
+    assert done.note() == "other is Closed"
 
 
 @pytest.mark.parametrize("opened", [False, True])
