@@ -133,6 +133,7 @@ class Engine:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
             self.context.changes += 1
+        competed = workload.uid in self.pending
         if before is not None and before.state is WorkloadState.PENDING:
             self._remove_pending(before)
         self.context.changes += self.context.usage_tracker.update(before, workload, now)
@@ -142,6 +143,9 @@ class Engine:
             self._add_pending(workload)
         else:
             self.cycle.reason_updates.forget(workload.uid)
+        if workload.gang is not None and competed != (workload.uid in self.pending):
+            # For example, its new PriorityClass is allowed (Q7).
+            self.index.gangs.mark_changed(workload.gang)
 
     def workload_removed(self, uid: WorkloadUid, now: int) -> None:
         """Remove a workload and free its charges."""

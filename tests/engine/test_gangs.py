@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.engine.policy import Policy, Tenant
 from controller.engine.reasons import Reason
 from controller.engine.state.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
@@ -77,3 +78,18 @@ def test_deleting_a_part_makes_its_gang_incomplete_again():
     scenario.state.workload_removed(scenario.by_name("part-1").uid, scenario.now)
     scenario.state.plan(scenario.now)
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
+
+
+def test_gang_is_tried_once_all_its_parts_may_use_their_class():
+    scenario = play([2, 2], room={"m1": 8})
+    scenario.state.policy_changed(Policy(tenants=(Tenant(("*",), priority_classes=("normal",)),)))
+    parts = [changed(scenario.by_name(f"part-{number}"), priority_class="high") for number in range(2)]
+    for part in parts:
+        scenario.state.workload_changed(part, scenario.now)
+    assert admitted(scenario) == {}
+    assert reason(scenario, "part-0").reason is Reason.PRIORITY_CLASS_NOT_ALLOWED
+    scenario.state.workload_changed(changed(parts[0], priority_class="normal"), scenario.now)
+    assert admitted(scenario) == {}
+    assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
+    scenario.state.workload_changed(changed(parts[1], priority_class="normal"), scenario.now)
+    assert set(admitted(scenario)) == {"part-0", "part-1"}

@@ -17,7 +17,8 @@ class HyperJobGangs:
 
     def __init__(self) -> None:
         self.changed: set[HyperJobGang] = set()
-        """Gangs of which a part was added, removed or started since their workload classes were last evaluated."""
+        """Gangs of which a part was added, removed or started, or began or ceased to compete, since their workload
+        classes were last evaluated."""
         self.unchecked: set[HyperJobGang] = set()
         """The same since the gangs were last checked for missing parts (R1)."""
         self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
@@ -32,7 +33,7 @@ class HyperJobGangs:
             return
         self._add(workload)
         if before is not None and before.hold != workload.hold:
-            self._mark_changed(workload.gang)
+            self.mark_changed(workload.gang)
 
     def _add(self, workload: Workload) -> None:
         if workload.gang is None:
@@ -43,16 +44,17 @@ class HyperJobGangs:
             parts[workload.uid] = workload.state
             started = self._started.get(workload.gang, 0)
             self._started[workload.gang] = started + _has_started(workload.state) - _has_started(before)
-            self._mark_changed(workload.gang)
+            self.mark_changed(workload.gang)
 
     def _remove(self, workload: Workload) -> None:
         if workload.gang is not None and workload.gang in self._parts:
             self._started[workload.gang] -= _has_started(self._parts[workload.gang].pop(workload.uid, None))
-            self._mark_changed(workload.gang)
+            self.mark_changed(workload.gang)
             if not self._parts[workload.gang]:
                 del self._parts[workload.gang], self._started[workload.gang]
 
-    def _mark_changed(self, gang: HyperJobGang) -> None:
+    def mark_changed(self, gang: HyperJobGang) -> None:
+        """Mark *gang*: a part was added, removed or started, or began or ceased to compete."""
         self.changed.add(gang)
         self.unchecked.add(gang)
 
