@@ -207,6 +207,8 @@ class PreemptionPass:
     def _search(
         self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
     ) -> PreemptionPlan | None:
+        if not victims:
+            return None
         if len(parts) > 1:
             return search.find_gang_plan(self._shares, head, self._gang_parts(parts), candidates=victims, policy=policy)
         names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names

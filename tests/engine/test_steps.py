@@ -96,6 +96,16 @@ def test_plan_of_5000_requirements_takes_linear_bounded_steps(policy, most):
     check_many_shapes(policy, most, count=5000)
 
 
+def test_no_cluster_is_searched_without_a_possible_victim():
+    state = fleet(Policy(reclaim=EvictionPolicy(enabled=True)))
+    submit_shapes(state, 300)
+    measured(state, 1000)
+    submit(state, 300, SchedulingRequirements({"cpu": 1}, {"cpu": 1}, ONE_CLUSTER))
+    steps, _, admitted = measured(state, 2000)
+    assert admitted == 1
+    assert steps <= 2 * 300
+
+
 def test_large_affinities_are_compared_with_changed_clusters():
     state, terms = fleet(Policy()), 100
     for job in range(50):
