@@ -180,6 +180,8 @@ class CommandController:
         await self._write_changes(self._unwritten)
         await self._execute_deleted()
         for seen in sorted(self._commands, key=lambda command: (command.resource_version, command.key)):
+            if not self._dependencies.may_write():
+                return
             if _is_supported(seen.command) and await self._delete_command(seen):
                 self._deleted.append(seen.command)
                 await self._execute_deleted()
@@ -248,10 +250,13 @@ class CommandController:
     async def _write_changes(self, changes: list[QueueChange]) -> dict[str, ApiError]:
         """Write changes from the top of the hierarchy; return the refusals of the API server by queue.
 
-        After another error the remaining ones are retried.
+        The leader retries the remaining ones after another error.
         """
         refused: dict[str, ApiError] = {}
         while changes:
+            if not self._dependencies.may_write():
+                changes.clear()
+                break
             queue = changes[0].queue
             try:
                 await self._write_change(changes[0])

@@ -42,6 +42,8 @@ class Harness(MemoryControlPlane):
         super().__init__(kinds.SYSTEM, asyncio.get_running_loop().time)
         self.traffic = Refusals()
         self.busy = False
+        self.leads_for = 100
+        """Number of writes after which the process loses leadership."""
         self.closing: list[tuple[str, int]] = []
         """The closing queues as the controller has observed them."""
         self.events = list[EventMessage]()
@@ -66,7 +68,7 @@ class Harness(MemoryControlPlane):
     @asynccontextmanager
     async def running(self) -> Any:
         dependencies = CommandDependencies(
-            may_write=lambda: True,
+            may_write=lambda: len(self.traffic.writes) < self.leads_for,
             has_workloads=lambda _: self.busy,
             closing_queues=lambda: self.closing,
             allows_namespace=lambda _: True,
@@ -173,3 +175,15 @@ async def test_closing_queue_with_a_new_version_is_closed():
         harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
         await asyncio.sleep(5)
         assert harness.state() == "Closed"
+
+
+@pytest.mark.parametrize("writes", [1, 2])
+@virtual_time
+async def test_nothing_is_written_after_leadership_is_lost(writes):
+    harness = Harness()
+    harness.leads_for = writes
+    harness.command("CloseQueue", name="a")
+    harness.command("OpenQueue", name="b")
+    async with harness.running():
+        await asyncio.sleep(5)
+        assert len(harness.traffic.writes) == writes
