@@ -78,9 +78,10 @@ def open_files(path: Path) -> Iterator[list[LogFile]]:
         files: dict[int, LogFile] = {}
         number = 0
         # From the newest to the oldest: a file that is renamed meanwhile is opened twice, but none is missed.
-        while number == 0 or path.with_name(f"{path.name}.{number}").exists():
+        # Between two renames of a rotation one number is missing.
+        while number == 0 or any(_numbered(path, each).exists() for each in (number, number + 1)):
             try:
-                lines = stack.enter_context((path.with_name(f"{path.name}.{number}") if number else path).open("rb"))
+                lines = stack.enter_context(_numbered(path, number).open("rb"))
             except FileNotFoundError:
                 number += 1
                 continue
@@ -94,6 +95,10 @@ def open_files(path: Path) -> Iterator[list[LogFile]]:
                 raise HistoryError(f"{path.name}: the first line is not that of a decision log") from error
             files[begun.at] = LogFile(begun.at, begun.identity, begun.version, lines)
         yield [*reversed(files.values())]
+
+
+def _numbered(path: Path, number: int) -> Path:
+    return path.with_name(f"{path.name}.{number}") if number else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -109,6 +109,17 @@ def test_position_survives_rotation(tmp_path):
     assert [each.name for each in gap.items] == ["later"]
 
 
+def test_position_is_known_between_two_renames_of_a_rotation(tmp_path):
+    old = two_queues(tmp_path / "log")
+    first = read_page(old.path, Filters(), None, 2)
+    old.path.rename(tmp_path / "log.2")
+    new = Log(tmp_path / "log", now=old.now + 5)
+    new.write()
+    page = read_page(new.path, Filters(), Position.parse(first.position), 1000)
+    assert not page.is_gap
+    assert keys((*first.items, *page.items)) == recorded(new.path)
+
+
 def test_file_after_a_clock_was_set_back_is_the_newest(tmp_path):
     old = two_queues(tmp_path / "log")
     first, _ = read_all(old.path)
