@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -23,6 +23,15 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 # The clock of the API server may be slow.
 BACKDATED = timedelta(minutes=5)
+#: What the library raises for certificates and keys that it cannot read, some of it only when a part is read.
+_UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
 # Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
 _CA_USAGE = {"key_cert_sign", "crl_sign"}
 _LEAF_USAGE = {"digital_signature"}
@@ -111,7 +120,7 @@ def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     """Return whether *authority* signed *leaf*."""
     try:
         leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (*_UNREADABLE, InvalidSignature):
         return False
     return True
 
@@ -160,11 +169,12 @@ def load(certificate_pem: bytes, key_pem: bytes) -> KeyPair:
     try:
         certificate = x509.load_pem_x509_certificates(certificate_pem)[0]
         key = load_pem_private_key(key_pem, password=None)
-    except (ValueError, TypeError) as error:
+        public_key, *_ = certificate.public_key(), certificate.subject, certificate.extensions
+    except _UNREADABLE as error:
         raise AuthorityError(f"the stored certificate or key cannot be read: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise AuthorityError("the stored key is not an elliptic curve key")
-    if _raw(key.public_key()) != _raw(_elliptic(certificate.public_key())):
+    if _raw(key.public_key()) != _raw(_elliptic(public_key)):
         raise AuthorityError("the stored certificate and key do not match")
     return KeyPair(certificate, key)
 
@@ -173,7 +183,7 @@ def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
     """Return the certificates of a bundle."""
     try:
         return x509.load_pem_x509_certificates(bundle_pem)
-    except ValueError as error:
+    except _UNREADABLE as error:
         raise AuthorityError(f"the stored bundle cannot be read: {error}") from error
 
 

@@ -12,7 +12,7 @@ from typing import NoReturn, Self
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from controller.api.keys import QUEUES
 from controller.kube.client import Api
@@ -49,7 +49,7 @@ def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certific
 def _is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
     try:
         leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, InvalidSignature):
+    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
         return False
     return True
 
@@ -93,7 +93,7 @@ class PublishedBundle:
 def _certificates(bundle: bytes) -> list[x509.Certificate]:
     try:
         return x509.load_pem_x509_certificates(bundle)
-    except ValueError:
+    except (ValueError, x509.InvalidVersion):
         return []
 
 

@@ -160,7 +160,7 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     try:
         chain = tuple(x509.load_pem_x509_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError, x509.InvalidVersion) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} do not match: {error}: {_REMEDY}") from error
     try:
         for pem in client_cas:

@@ -1,5 +1,6 @@
 """Tests the renewal of CA and serving certificate over years, with given times."""
 
+import base64
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -13,6 +14,16 @@ NOW = datetime.now(UTC)
 DAY = timedelta(days=1)
 NAMES = ["localhost"]
 OTHER, OTHER_KEY = create_authority(NOW, DAY).certificate_pem(), create_authority(NOW, DAY).key_pem()
+
+
+CURVE, VERSION = bytes.fromhex("06082a8648ce3d030107"), bytes.fromhex("a003020102")
+
+
+def altered(pem, part):
+    """Return *pem* with another number at the end of a *part* of it."""
+    head, *body, tail = pem.decode().strip().split("\n")
+    der = base64.b64decode("".join(body)).replace(part, part[:-1] + b"\x18")
+    return f"{head}\n{base64.encodebytes(der).decode()}{tail}\n".encode()
 
 
 @pytest.fixture
@@ -75,6 +86,9 @@ def test_added_name_reissues_and_removed_name_does_not(store):
         pytest.param({"tls.crt": b"", "tls.key": b"", "ca.crt": b""}, id="blank"),
         pytest.param({"tls.crt": b"x", "tls.key": b"y", "ca.crt": b"z"}, id="garbage"),
         pytest.param({"tls.crt": OTHER, "tls.key": OTHER_KEY, "ca.crt": OTHER}, id="mismatched"),
+        pytest.param({"tls.crt": OTHER, "tls.key": altered(OTHER_KEY, CURVE), "ca.crt": OTHER}, id="curve-of-key"),
+        pytest.param({"tls.crt": altered(OTHER, CURVE), "tls.key": OTHER_KEY, "ca.crt": OTHER}, id="curve"),
+        pytest.param({"tls.crt": altered(OTHER, VERSION), "tls.key": OTHER_KEY, "ca.crt": OTHER}, id="version"),
     ],
 )
 def test_corrupt_set_is_replaced(store, name, files, tmp_path):
@@ -85,7 +99,9 @@ def test_corrupt_set_is_replaced(store, name, files, tmp_path):
     handshake(found["tls.crt"], found["tls.key"], bundle=found["ca.crt"], name="localhost", folder=tmp_path)
 
 
-@pytest.mark.parametrize("bundle", [b"", b"x", OTHER], ids=["empty", "garbage", "other"])
+@pytest.mark.parametrize(
+    "bundle", [b"", b"x", OTHER, altered(OTHER, VERSION)], ids=["empty", "garbage", "other", "version"]
+)
 def test_corrupt_bundle_is_not_published(store, bundle):
     ensure(store)
     files = store.read(AUTHORITY)
