@@ -34,7 +34,8 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
         # True for most workloads; none of the steps below would change the charge.
         booked = (ClusterCharge(targets[0].name, requests.total),)
-        admission = Admission(requests.total, booked, admitted_at=record.admitted_at or 0)
+        admitted_at = record.admitted_at or 0
+        admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
         return Charge(admission, is_divisible=bool(requests.replicas))
     wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
     believed = _recorded_shares(record, targets, requests)
@@ -46,7 +47,8 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
-    return Charge(replace(admission, resized=grown, moved=moved), grown, is_divisible=bool(requests.replicas))
+    admission = replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
+    return Charge(admission, grown, is_divisible=bool(requests.replicas))
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:

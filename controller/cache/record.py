@@ -47,6 +47,7 @@ _OPTIONAL = frozenset(
         "backOffUntil",
         "clustersChangedAt",
         "excludedClusters",
+        "raisedBy",
     }
 )
 
@@ -84,6 +85,8 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """When others last changed its clusters; the startup timeout starts then."""
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({})
     """Clusters in which it did not start, each with the cluster's fingerprint at that time."""
+    raised_by: int = 0
+    """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
     plan_id: str = msgspec.field(default="", name="planID")
     """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
 

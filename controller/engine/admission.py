@@ -323,7 +323,8 @@ class AdmissionPass:
 
     def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
         """Admit *workload* to the chosen clusters."""
-        admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now)
+        raised_by = self.context.ageing.shared_raise(workload)
+        admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now, raised_by=raised_by)
         reserved = self.context.active_reservations()
         onto = reserved.backfilled_onto(workload, choice) if reserved is not None else ()
         self.context.windows.on_admitted(workload, choice, self.quota, self.now, backfilled_onto=onto)

@@ -44,6 +44,12 @@ def counted(**phases):
     return phases_of("worker", **phases)
 
 
+@pytest.mark.parametrize("reported", [{}, {"m1": counted(Running=2)}], ids=["not-reported", "resized"])
+def test_recorded_raise_of_priority_is_read(reported):
+    record = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",), raisedBy=25)
+    assert workload_of(reported, record=record).admission.raised_by == 25
+
+
 SUSPENDED = {"suspension": {"scheduling": False, "dispatching": True}}
 
 

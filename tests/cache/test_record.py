@@ -41,6 +41,7 @@ RECORDS = st.builds(
     back_off_until=st.none() | TIMES,
     clusters_changed_at=st.none() | TIMES,
     excluded_clusters=st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
+    raised_by=st.integers(0, 2**40),
     plan_id=st.text(max_size=20),
 )
 
@@ -108,6 +109,7 @@ def test_amounts_with_long_resource_names_are_not_cached():
 
 def test_amounts_of_a_cluster_with_a_long_name_are_not_cached():
     record = AdmissionRecord(reserved_clusters={"m" * 2000: {"cpu": 1000}})
+    read_record({ADMISSION_ANNOTATION: write_record("u", AdmissionRecord())}, "u")
     before = _shared_amounts.cache_info().currsize
     assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
     assert _shared_amounts.cache_info().currsize == before

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit
-from controller.engine.policy import Ageing, Policy
+from controller.engine.policy import Ageing, EvictionPolicy, Policy
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
@@ -149,6 +149,18 @@ def excess_wait(
     steps = -(-ageing.max_raise // ageing.step)
     bound = NOW + steps * ageing.after_ms + ageing.period_ms + 2 * run_minutes * MINUTE
     return next(now for now, names in filling if "low" in names or now > bound) - bound
+
+
+def test_workload_is_not_evicted_by_one_that_it_has_passed():
+    """With the workload of priority 10 in between, the oldest one is raised above the youngest."""
+    policy = Policy(ageing=Ageing(10 * MINUTE, 15, 15), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    jobs = [job("old", 0, NOW - 50 * MINUTE), job("middle", 10, NOW - 40 * MINUTE), job("young", 20)]
+    state = engine(policy.ageing)
+    state.policy_changed(policy)
+    for each in jobs:
+        state.workload_changed(each, NOW)
+    assert admitted(state, NOW) == ["old"]
+    assert state.plan(NOW + 10).decisions == ()
 
 
 @settings(max_examples=25, deadline=None)

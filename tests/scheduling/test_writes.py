@@ -1,6 +1,7 @@
 """The writes of decisions, repairs and records."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -265,6 +266,14 @@ def test_eviction_by_others_is_recorded_unless_placed_again():
     assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 3)
     assert not made.is_done(facts(record=RECORD))
     assert made.is_done(facts(record=record))
+
+
+def test_raise_of_priority_at_the_admission_is_recorded():
+    admit = replace(ADMIT, admission=replace(ADMIT.admission, raised_by=25))
+    record = record_of(decision_write(admit, facts()))
+    assert record.raised_by == 25
+    moved = changed(WORKLOAD, admission=replace(admit.admission, moved=True), placed_at=90_000)
+    assert record_of(confirmation_write(facts(paused=False, clusters=ON_M1, record=record), moved)).raised_by == 25
 
 
 def test_accepted_move_and_resize_are_recorded():

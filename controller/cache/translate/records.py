@@ -69,6 +69,7 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         attempts=before.attempts,
         clusters_changed_at=workload.details.placed_at,
         excluded_clusters=before.excluded_clusters,
+        raised_by=before.raised_by,
         plan_id=before.plan_id,
     )
 
@@ -134,5 +135,6 @@ def admitted_record(
         evictions=before.evictions if before else 0,
         attempts=before.attempts if before else 0,
         excluded_clusters=excluded_clusters,
+        raised_by=admission.raised_by,
         plan_id=plan,
     )

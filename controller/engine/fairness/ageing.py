@@ -99,10 +99,25 @@ class PriorityAgeing:
             return raised
         return self._ceilings.get(workload.queue, {}).get(workload.priority, raised)
 
+    def shared_raise(self, workload: Workload) -> int:
+        """Return by how much a pending workload is raised, if more than by its own waiting; otherwise 0."""
+        if not self.policy.is_on:
+            return 0
+        raised_by = self.priority(workload) - workload.priority
+        return raised_by if raised_by > self.policy.raised_by(workload.created_at, self.now) else 0
+
     def order_key(self, workload: Workload) -> OrderKey:
         """Return the key that orders workloads inside a queue, with raised priority."""
         _, created_at, namespace, name, uid = order_key(workload)
         return -self.priority(workload), created_at, namespace, name, uid
+
+
+def admitted_priority(workload: Workload, policy: Ageing) -> int:
+    """Return the job priority with which an admitted workload was admitted."""
+    admission = workload.admission
+    if admission is None or not policy.is_on:
+        return workload.priority
+    return workload.priority + max(policy.raised_by(workload.created_at, admission.admitted_at), admission.raised_by)
 
 
 def _ceilings(priorities: Iterable[int], max_raise: int) -> dict[int, int]:

@@ -6,6 +6,7 @@ candidate may be evicted for a certain preemptor.
 
 from dataclasses import dataclass, field, replace
 
+from controller.engine.fairness.ageing import admitted_priority
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
@@ -147,14 +148,10 @@ class PreemptionCandidates:
         return [*victims, self._victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
 
     def _victim(self, workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
-        ranks = [_rank(workload, node, self._priority(workload)) for workload in workloads]
+        priorities = [admitted_priority(workload, self._ageing) for workload in workloads]
+        ranks = [_rank(workload, node, priority) for workload, priority in zip(workloads, priorities, strict=True)]
         charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
-        return Victim(workloads, node, max(ranks), charge, max(map(self._priority, workloads)), after)
-
-    def _priority(self, workload: Workload) -> int:
-        """Return the job priority with which a workload was admitted (O10)."""
-        admitted_at = workload.admission.admitted_at if workload.admission is not None else 0
-        return workload.priority + self._ageing.raised_by(workload.created_at, admitted_at)
+        return Victim(workloads, node, max(ranks), charge, max(priorities), after)
 
     def _is_evictable(self, workload: Workload) -> bool:
         """Say whether evicting it certainly frees capacity and is up to the controller."""

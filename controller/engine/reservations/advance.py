@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
+from controller.engine.fairness.ageing import admitted_priority
 from controller.engine.placement.filter import is_placed_by_karmada
 from controller.engine.plan import Assume, Evict
 from controller.engine.policy import AdvanceReservation, Policy
@@ -332,8 +333,7 @@ class AdvanceReservations:
         queue, admitted_at = self._queue_usage.queues.get(workload.queue), 0
         if workload.admission is not None:
             admitted_at = workload.admission.admitted_at
-        priority = workload.priority + policy.ageing.raised_by(workload.created_at, admitted_at)
-        above = queue.priority if queue is not None else 0
+        priority, above = admitted_priority(workload, policy.ageing), queue.priority if queue is not None else 0
         return not workload.has_resized, above, priority, -admitted_at, workload.name, workload.namespace
 
 

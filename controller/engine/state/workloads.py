@@ -137,6 +137,8 @@ class Admission:
     """When the charge expires: the workload was evicted before Karmada placed it (P5). Milliseconds."""
     moved: bool = False
     """Its clusters were changed by others after its record was written (R1)."""
+    raised_by: int = 0
+    """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
 
 
 @dataclass(frozen=True, slots=True)
