@@ -69,6 +69,17 @@ def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge
     return Charge(Admission(admission.charge, admission.cluster_charges, adopted=True, reported=admission.reported))
 
 
+def still_evicting(binding: CachedBinding, requests: WorkloadRequests | None) -> Admission | None:
+    """Return what a finished workload still uses on clusters that Karmada evicts it from, ``None`` if it uses none.
+
+    A cluster counts until its eviction task ends, its status is removed or it reports the workload finished there (C4).
+    """
+    running = {reported.cluster for reported in binding.progress if reported.phase is not WorkloadPhase.FINISHED}
+    placed = {target.name for target in binding.targets} | ({*binding.evicting_from} - running)
+    parts = _usage_on_left_clusters(binding, requests or _NO_REQUESTS, placed)
+    return _admission(parts, binding, requests or _NO_REQUESTS, admitted_at=0) if parts else None
+
+
 def remaining(
     binding: CachedBinding, requests: WorkloadRequests | None, *, placeable_until: int | None = None
 ) -> Admission | None:

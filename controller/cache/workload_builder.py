@@ -290,7 +290,7 @@ def _observed_status(inputs: _Inputs) -> _Status:
     """Return the status of the workload according to the observed objects."""
     binding, template = inputs.binding, inputs.template
     if is_finished(binding):
-        return _Status(WorkloadState.FINISHED)
+        return _Status(WorkloadState.FINISHED, charges.still_evicting(binding, inputs.requests))
     status = _suspended_status(inputs) if binding.is_suspended else _unsuspended_status(inputs)
     leaving = binding.details.deleting or (template is not None and template.deleting)
     if leaving and status.state is WorkloadState.PENDING:

@@ -123,6 +123,24 @@ def test_failover_is_charged_on_both_clusters_until_task_ends():
 
 
 @pytest.mark.parametrize(
+    ("left", "charged"),
+    [
+        pytest.param({"state": {"phase": "Running"}}, (ClusterCharge("m1", ONE),), id="runs-there"),
+        pytest.param(counted(Running=3), (ClusterCharge("m1", {"cpu": 3000, "pods": 3000}),), id="runs-more-pods"),
+        pytest.param({"state": {"phase": "Failed"}}, (), id="ended-there-too"),
+        pytest.param(None, (), id="left-it"),
+    ],
+)
+def test_finished_job_is_charged_where_it_is_still_being_evicted(left, charged):
+    """It fails at once in the cluster of the failover, while the pods in the other one run until the grace ends."""
+    task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
+    reported = {"m2": {"state": {"phase": "Failed"}}, **({"m1": left} if left else {})}
+    workload = workload_of(reported, clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
+    assert workload.state is WorkloadState.FINISHED
+    assert (workload.admission.cluster_charges if workload.admission else ()) == charged
+
+
+@pytest.mark.parametrize(
     ("recorded", "leaving", "moved"),
     [
         pytest.param(("m1",), True, True, id="before-it-is-recorded"),
