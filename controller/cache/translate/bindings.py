@@ -28,6 +28,7 @@ from controller.cache.translate.units import (
     join_errors,
     parse_resource_version,
     parse_resources,
+    require_few_resources,
     to_milliseconds,
 )
 from controller.engine.state.clusters import (
@@ -333,10 +334,10 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
                 _component(component, f"spec.components[{index}]") for index, component in enumerate(spec.components)
             ]
             return WorkloadRequests(
-                positive(total(scale(pod, count) for pod, count in parts)),
+                require_few_resources(positive(total(scale(pod, count) for pod, count in parts))),
                 pods=tuple(pod for pod, _ in parts),
             )
-        replica = _pod_requests(spec.replica_requirements, "spec.replicaRequirements")
+        replica = require_few_resources(_pod_requests(spec.replica_requirements, "spec.replicaRequirements"))
         replicas = _require_non_negative(spec.replicas, "spec.replicas")
     except AmountError as error:
         return error

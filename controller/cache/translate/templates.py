@@ -47,6 +47,7 @@ from controller.cache.translate.units import (
     join_errors,
     parse_resource_version,
     parse_resources,
+    require_few_resources,
     to_milliseconds,
 )
 from controller.engine.reasons import Reason, Refusal
@@ -274,12 +275,13 @@ def _preferred_clusters(meta: ObjectMeta) -> tuple[ClusterName, ...]:
 def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
     try:
         job = _job_template(spec)
+        requests = require_few_resources(total_requests(job))
     except AmountError as error:
         return error
     classes = {task.pod.priority_class for task in job.tasks} - {""}
     claims = {claim for task in job.tasks for claim in task.pod.claims}
     return WorkloadRequests(
-        total_requests(job),
+        requests,
         pods=pod_requests(job),
         job=job,
         digest=_digest(
@@ -359,13 +361,13 @@ def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> Re
     try:
         decoded = msgspec.convert(spec, wire.PodSpec)
         template = translate_pod_template(decoded, where)
+        pod = require_few_resources(pod_request(template))
     except msgspec.ValidationError as error:
         return AmountError(f"{where}: {error}")
     except AmountError as error:
         return error
     if replicas < 0:
         return AmountError(f"{where}: replicas is {replicas}; write zero or more")
-    pod = pod_request(template)
     return WorkloadRequests(
         positive(scale(pod, replicas)),
         pods=(pod,) if replicas else (),

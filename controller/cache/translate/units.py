@@ -9,6 +9,8 @@ from controller.engine.state.resources import Resources
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+#: Maximum number of resources of a workload: each is compared with every cluster and queue that may have it.
+MAX_RESOURCES = 100
 #: A margin of years, so that sums of times stay within the range of datetime.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
 
@@ -28,6 +30,13 @@ def parse_resources(quantities: Mapping[str, str | int | float], where: str) -> 
         if counted[name] < 0:
             raise AmountError(f"{where}: {name} is {quantity}; write zero or more")
     return counted
+
+
+def require_few_resources(requests: Resources) -> Resources:
+    """Return the *requests* of a workload; raise `AmountError` if they are of too many resources."""
+    if len(requests) > MAX_RESOURCES:
+        raise AmountError(f"its pods request {len(requests)} different resources; use at most {MAX_RESOURCES}")
+    return requests
 
 
 def format_resources(resources: Resources) -> dict[str, str]:

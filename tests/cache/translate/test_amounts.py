@@ -5,8 +5,9 @@ import json
 import pytest
 
 from controller.cache.store import Store
+from controller.cache.translate.units import MAX_RESOURCES
 from controller.engine.state.resources import EMPTY
-from tests.cache.objects import cluster, job
+from tests.cache.objects import DEPLOYMENTS, cluster, deployment_binding, job
 
 UNREADABLE = [
     pytest.param("eight", id="a-word"),
@@ -97,6 +98,24 @@ def test_invalid_job_has_a_decode_error(spec, flaw):
     found = Store().jobs.decode(job("j1", spec=spec))
     assert found.requests is None
     assert flaw in found.decode_error
+
+
+@pytest.mark.parametrize(("count", "is_known"), [(MAX_RESOURCES - 1, True), (MAX_RESOURCES, False)])
+def test_job_with_too_many_resources_has_unknown_requests(count, is_known):
+    """The pod itself is one more resource."""
+    found = Store().jobs.decode(job("j1", requests={f"example.com/{number}": "1" for number in range(count)}))
+    assert (found.requests is not None) == is_known
+    assert ("use at most 100" in found.decode_error) != is_known
+
+
+@pytest.mark.parametrize("components", [False, True])
+def test_binding_with_too_many_resources_has_unknown_requests(components):
+    needs = {"resourceRequest": {f"example.com/{number}": "1" for number in range(MAX_RESOURCES)}}
+    counted = {"replicaRequirements": needs, "replicas": 1}
+    spec = {"components": [{"name": "a", **counted}], "replicas": 0, "replicaRequirements": None}
+    found = Store(DEPLOYMENTS).bindings.decode(deployment_binding(spec=spec if components else counted))
+    assert found.requests is None
+    assert "use at most 100" in found.decode_error
 
 
 def test_huge_number_of_replicas_is_counted_exactly():
