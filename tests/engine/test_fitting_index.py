@@ -8,17 +8,19 @@ import pytest
 
 from controller.engine.placement import fitting_index
 from controller.engine.placement.feasibility_cache import FeasibilityCache, ReservedCapacity
+from controller.engine.policy import Policy
 from controller.engine.state import pending
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import Tree
+from controller.engine.state.hierarchy import Queue, QueueName, Tree
 from controller.engine.state.pending import PendingRequirements, PendingWorkloads, order_key
 from controller.engine.state.request_index import ExceedingRequests, RequestIndex, SlotUnion, slots_in
 from controller.engine.state.resources import Resources, fits, subtract
 from controller.engine.state.workloads import Admission, ClusterCharge, SchedulingRequirements
-from tests.engine.objects import ONE_CLUSTER, cluster
+from tests.engine.objects import ONE_CLUSTER, cluster, workload
 from tests.engine.test_incremental import Life
-from tests.engine.worlds import CLUSTERS, RESOURCES
+from tests.engine.worlds import CLUSTERS, NOW, RESOURCES, build
+from tests.work import work_of
 
 LARGEST = 50
 
@@ -153,6 +155,15 @@ def test_cluster_between_the_last_fitting_and_a_freed_one():
     assert cache.fits(cache.get(requirements))
     usage.add_usage(last, 0)
     assert cache.fits(cache.get(requirements)), "the second cluster is still empty"
+
+
+def test_resources_of_no_cluster_are_not_compared_with_each():
+    fleet = [cluster(f"c{number}", cpu=1) for number in range(100)]
+    jobs = [workload(f"w{job}", {f"a/{job}-{number}": 1 for number in range(100)}) for job in range(20)]
+    state = build(Policy(), Queue(QueueName("q")), *fleet, *jobs)
+    state.plan(NOW)
+    state.cluster_usage.add_usage(Admission({"cpu": 1}, (ClusterCharge(ClusterName("c1"), {"cpu": 1}),)), NOW)
+    assert work_of(state.context.fitting_index._synchronize) < 200
 
 
 def test_feasibility_of_large_unused_requirements_is_dropped():

@@ -57,7 +57,7 @@ class FittingIndex:
     def _clear(self) -> None:
         self._charges = RequestIndex()
         self._gangs = RequestIndex()
-        """The gang minimums."""
+        """The gang minimums of requirements that need one cluster, unless even empty clusters do not suffice."""
         self._slots: dict[int, int] = {}
         """The slots of the pending requirements, by their ids."""
         self._members: dict[int, ClassFeasibility] = {}
@@ -112,12 +112,13 @@ class FittingIndex:
         self._slots[key] = slot
         self._all |= bit
         self._charges.add(slot, member.charge)
-        self._gangs.add(slot, member.requirements.gang_requests)
         self._within = None
         if member.candidates.refusal is not None:
             self._refused |= bit
         if member.needs_one_cluster:
             self.single |= bit
+        if _is_placeable(member):
+            self._gangs.add(slot, member.requirements.gang_requests)
             for name in member.candidates.names:
                 self._add_candidate(name, member, bit)
         if key in self._removed_stages:
@@ -136,6 +137,11 @@ class FittingIndex:
         ):
             self._fits_on.set(name, self._fits_on.sets[name] | bit)
 
+    def _remove_candidate(self, name: ClusterName, others: Slots) -> None:
+        self._candidates[name] &= others
+        if name in self._fits_on:
+            self._fits_on.set(name, self._fits_on.sets[name] & others)
+
     def _remove(self, key: int) -> None:
         slot = self._slots.pop(key, None)
         if slot is None:
@@ -143,11 +149,10 @@ class FittingIndex:
         member, others = self._members[slot], ~(1 << slot)
         self._all &= others
         self._charges.remove(slot, member.charge)
-        self._gangs.remove(slot, member.requirements.gang_requests)
-        for name in member.candidates.names if member.needs_one_cluster else ():
-            self._candidates[name] &= others
-            if name in self._fits_on:
-                self._fits_on.set(name, self._fits_on.sets[name] & others)
+        if _is_placeable(member):
+            self._gangs.remove(slot, member.requirements.gang_requests)
+            for name in member.candidates.names:
+                self._remove_candidate(name, others)
         self._within = None
         if self._stages.known >> slot & 1:
             self._removed_stages[key] = _Stages(*(stage >> slot & 1 for stage in self._stages))
@@ -305,3 +310,11 @@ class FittingIndex:
             if self._cache.fits_on(self._members[slot], name, reserved):
                 fitting |= 1 << slot
         return fitting
+
+
+def _is_placeable(member: ClassFeasibility) -> bool:
+    """Return whether one cluster may have the gang minimum, so that it is compared with all candidates.
+
+    Others request resources that no cluster has: comparing these with every cluster would cost much and change nothing.
+    """
+    return member.needs_one_cluster and member.candidates.refusal is None
