@@ -134,6 +134,8 @@ class BindingDetails(msgspec.Struct, frozen=True, gc=False):
     """``failover.application``: Karmada recreates it in another cluster after it fails."""
     decode_error: str = ""
     """Which fields could not be read; empty if all could."""
+    has_invalid_requests: bool = False
+    """Karmada counted amounts that cannot be read or counted."""
 
 
 NO_DETAILS = BindingDetails()
@@ -279,6 +281,8 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     """Its requests; ``None`` where they are unreadable or counted by Karmada."""
     decode_error: str = ""
     """Which fields could not be read; empty if all could."""
+    has_invalid_requests: bool = False
+    """It requests amounts that cannot be read or counted."""
     published_reason: str | None = None
     """Reason that the controller wrote into the status of a pending Volcano Job; empty without a status, ``None`` where
     another client wrote the status.

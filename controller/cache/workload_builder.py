@@ -327,10 +327,10 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     if record and record.admits and (binding.targets or binding.details.has_policy):
         charge = charges.recorded(binding, requests, record)
         hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
-        if inputs.unmapped_claim:
-            # It requests more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
+        if unknown := _unmapped_claim_message(inputs) or _invalid_requests_message(inputs):
+            # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
-            hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=_unmapped_claim_message(inputs))
+            hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown)
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
     if binding.targets:
         charge = charges.adopted(binding, requests)
@@ -453,6 +453,19 @@ def _unmapped_claim_message(inputs: _Inputs) -> str:
     """Return that a ResourceClaimTemplate is not mapped to resources, empty if all are."""
     name = inputs.unmapped_claim
     return f"its pods claim devices by {name!r}; map it in resourceClaimTemplates of the configuration" if name else ""
+
+
+def _invalid_requests_message(inputs: _Inputs) -> str:
+    """Return which amounts of an admitted workload cannot be read, empty if its requests are known.
+
+    A template that does not exist, or has another field that cannot be read, changes no charge (D6).
+    """
+    binding, template = inputs.binding, inputs.template
+    if inputs.requests is not None or template is None:
+        return ""
+    if template.has_invalid_requests:
+        return template.decode_error
+    return binding.decode_error if binding.details.has_invalid_requests else ""
 
 
 def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:

@@ -164,12 +164,12 @@ def test_pending_workload_with_suspended_dispatching():
     assert workload.hold.reason is Reason.SUSPENDED
 
 
-def charged_deployment(store, placed, *, paused=False, **more):
+def charged_deployment(store, placed, *, paused=False, template=None, **more):
     """Return the admission of a Deployment whose replicas were divided in this way."""
     record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
     clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
     bound = deployment_binding(paused=paused, record=record, clusters=clusters, **more)
-    template = deployment(spec={"replicas": 4})
+    template = template or deployment(spec={"replicas": 4})
     return received(store, (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
 
 
@@ -178,6 +178,29 @@ def test_replicas_added_by_an_autoscaler_are_charged():
     workload = charged_deployment(Store(DEPLOYMENTS), {"m1": 4}, statuses=reported)
     assert workload.admission.charge == {"cpu": 5000, "pods": 10000}
     assert not workload.has_resized
+
+
+@pytest.mark.parametrize("cpu", ["1e101", "x"])
+def test_admitted_deployment_with_invalid_amounts_is_resized(cpu):
+    """With a paused rollout, a thousand replicas of its earlier pod template run."""
+    pod = {"containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]}
+    template = deployment(spec={"replicas": 1000, "paused": True, "template": {"spec": pod}})
+    more = {"cpu": cpu, "spec": {"replicas": 1000}, "statuses": {"m1": {"replicas": 1000}}}
+    workload = charged_deployment(Store(DEPLOYMENTS), {"m1": 1000}, template=template, **more)
+    assert workload.has_resized
+    assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("spec", "is_resized"),
+    [
+        pytest.param({"tasks": [{"replicas": -1}]}, True, id="negative-replicas"),
+        pytest.param({"queue": 1}, False, id="other-field"),
+    ],
+)
+def test_admitted_job_is_resized_by_invalid_amounts_only(spec, is_resized):
+    workload = workload_of(template=job("j1", spec=spec))
+    assert (workload.has_resized, workload.admission.charge) == (is_resized, ONE)
 
 
 def test_replicas_of_eviction_task_are_charged_on_their_cluster():

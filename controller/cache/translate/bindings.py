@@ -235,11 +235,19 @@ class BindingTranslator:
             requests=requests,
             progress=progress,
             record=record,
-            details=self._details(binding, ended_at, record_error, decode_error),
+            details=self._details(
+                binding, ended_at, record_error, decode_error, has_invalid_requests=bool(requests_error)
+            ),
         )
 
     def _details(
-        self, binding: wire.ResourceBinding, ended_at: int | None, record_error: str, decode_error: str
+        self,
+        binding: wire.ResourceBinding,
+        ended_at: int | None,
+        record_error: str,
+        decode_error: str,
+        *,
+        has_invalid_requests: bool,
     ) -> BindingDetails:
         """Return the fields that have their defaults in most bindings."""
         meta, spec = binding.metadata, binding.spec
@@ -262,6 +270,7 @@ class BindingTranslator:
             and spec.failover is not None
             and spec.failover.application is not None,
             decode_error=decode_error,
+            has_invalid_requests=has_invalid_requests,
         )
         return self._interned_details.get(details, lambda: details)
 

@@ -230,6 +230,7 @@ class JobTranslator:
             deleting=meta.deletion_timestamp is not None,
             requests=counted if isinstance(counted, WorkloadRequests) and readable else None,
             decode_error=join_errors(job.decode_errors, str(counted) if isinstance(counted, AmountError) else ""),
+            has_invalid_requests=isinstance(counted, AmountError),
             published_reason=_published_reason(wire.decode_job_state(job.status)),
         )
 
@@ -340,6 +341,7 @@ class TemplateTranslator:
             deleting=meta.deletion_timestamp is not None,
             requests=counted if isinstance(counted, WorkloadRequests) else None,
             decode_error=join_errors(template.decode_errors, error),
+            has_invalid_requests=isinstance(counted, AmountError),
         )
 
     def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
