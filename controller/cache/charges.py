@@ -120,15 +120,14 @@ def _add_excess_pods(
     """
     if requests.job is None:
         return dict(parts)
-    tasks = {task.name: task for task in requests.job.tasks}
+    # In the cluster Volcano names those without a name.
+    tasks = {task.name or f"default{index}": task for index, task in enumerate(requests.job.tasks)}
     found = dict(parts)
     for reported in binding.progress:
         if reported.cluster not in found:
             continue
         for name, count in reported.pods:
             task = tasks.get(name)
-            if task is None and "" in tasks:
-                continue  # Volcano has generated the name in the cluster
             if task is None:
                 # The template does not have this task, or no longer: its pods are charged as the largest.
                 found[reported.cluster] = add(found[reported.cluster], scale(_largest_pod(requests), count))

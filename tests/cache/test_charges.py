@@ -98,6 +98,13 @@ EVICTED = admission_record("rb-j1", queue="a", evictions=1)
             id="task-named-in-the-cluster",
         ),
         pytest.param(
+            phases_of("default0", Running=18),
+            {"template": UNNAMED_TASK},
+            18,
+            WorkloadState.ADMITTED,
+            id="more-pods-of-a-task-named-in-the-cluster",
+        ),
+        pytest.param(
             counted(Running=18),
             {"record": EVICTED, "clusters": (), "paused": True},
             18,
