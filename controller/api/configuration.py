@@ -71,6 +71,8 @@ SpecPath = Annotated[str, StringConstraints(pattern=r"^spec(\.[A-Za-z][A-Za-z0-9
 
 #: Number of hexadecimal digits of a revision.
 _REVISION_DIGITS = 12
+#: The key of the chart's values that contains the configuration.
+_HELM_KEY = "admission"
 
 
 class ConfigurationError(ValueError):
@@ -394,7 +396,7 @@ def load_configuration(text: str) -> VolcanoGlobalConfiguration:
     try:
         document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the VolcanoGlobalConfiguration is not valid YAML: {error}") from error
+        raise ConfigurationError(f"the VolcanoGlobalConfiguration is not valid YAML: {_yaml_problem(error)}") from error
     return check_configuration(document)
 
 
@@ -454,10 +456,12 @@ class _StrictLoader(yaml.SafeLoader):
     """Rejects repeated keys, which other parsers may resolve differently."""
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
-        keys = [key.value for key, _ in node.value]
-        for key in keys:
-            if keys.count(key) > 1:
-                raise yaml.constructor.ConstructorError(None, None, f"key {key!r} is repeated", node.start_mark)
+        keys: set[Any] = set()
+        for key, _ in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else id(key)
+            if name in keys:
+                raise yaml.constructor.ConstructorError(None, None, f"key {name!r} is repeated", key.start_mark)
+            keys.add(name)
         return super().construct_mapping(node, deep=deep)
 
 
@@ -469,7 +473,16 @@ def _format_error(details: ErrorDetails) -> str:
     return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
 
 
+def _yaml_problem(error: Exception) -> str:
+    """Return the problem with its place on one line."""
+    mark = getattr(error, "problem_mark", None)
+    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
+    return f"{place}{getattr(error, 'problem', None) or ' '.join(str(error).split())}"
+
+
 def _suggest(key: str) -> str:
+    if key == _HELM_KEY:
+        return "it is a key of the Helm values; write here what is below it"
     near = get_close_matches(key, _KEYS, n=1)
     return f"did you mean {near[0]!r}?" if near else "remove it"
 

@@ -173,7 +173,9 @@ def test_every_key_is_read():
         pytest.param(
             "queueValidation: Warn\nqueueValidation: Deny", "key 'queueValidation' is repeated", id="key-twice"
         ),
-        pytest.param("a: [", "is not valid YAML", id="no-yaml"),
+        pytest.param("admission: {}", "admission: unknown key; it is a key of the Helm values", id="helm-values"),
+        pytest.param("a: b\na: c", "line 2, column 1: key 'a' is repeated", id="line"),
+        pytest.param("a: [", "is not valid YAML: line 1, column 5: expected the node content", id="no-yaml"),
         pytest.param("!!python/object/apply:os.system [ls]", "is not valid YAML", id="code"),
         pytest.param("- a", "is a mapping that begins with apiVersion", id="a-list"),
     ],
