@@ -108,7 +108,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _print_errors(*error.violations)
         sys.exit(_BAD_INPUT)
     except (LiveReadError, NotFoundError) as error:
-        _print_errors(str(error))
+        _print_errors(*str(error).splitlines())
         sys.exit(_FAILED)
     except OSError as error:
         name = f"{error.filename}: " if error.filename else ""

@@ -285,7 +285,7 @@ def _raise_unreachable(request: _Request) -> Iterator[None]:
     try:
         yield
     except aiohttp.ClientConnectorError as error:
-        raise Unreachable(str(request), f"cannot connect: {_connection_problem(error)}", sent=False) from error
+        raise Unreachable(str(request), f"cannot connect: {connection_problem(error)}", sent=False) from error
     except aiohttp.ConnectionTimeoutError as error:
         raise Unreachable(str(request), "no connection in time", sent=False) from error
     except TimeoutError as error:
@@ -294,7 +294,7 @@ def _raise_unreachable(request: _Request) -> Iterator[None]:
         raise Unreachable(str(request), f"the connection failed: {_transfer_problem(error)}") from error
 
 
-def _connection_problem(error: aiohttp.ClientConnectorError) -> str:
+def connection_problem(error: aiohttp.ClientConnectorError) -> str:
     """Return why no connection was made, without the representation of objects that the exception's text has."""
     cause = error.os_error
     if isinstance(error, aiohttp.ClientConnectorDNSError):

@@ -145,4 +145,4 @@ def read_status(body: bytes) -> Status:
     try:
         return _statuses.decode(body)
     except msgspec.MsgspecError:
-        return Status(message=body[:200].decode(errors="replace"))
+        return Status(message=body[:200].decode(errors="replace").strip())

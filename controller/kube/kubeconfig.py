@@ -86,7 +86,7 @@ def _check_files(path: Path) -> None:
     parts = [Path(part) for part in str(path).split(os.pathsep) if part]
     readable = [part for part in parts if part.is_file()]
     if not readable:
-        raise FileNotFoundError("no such file")
+        raise FileNotFoundError("it is a folder" if path.is_dir() else "no such file")
     for part in readable:
         if not isinstance(yaml.safe_load(part.read_text()), dict):
             raise TypeError("it is not a kubeconfig: expected a mapping with clusters, users and contexts")

@@ -212,7 +212,12 @@ def test_every_command_validates_fields(run, tmp_path, command):
     [
         pytest.param(["--now", "soon"], "'soon' is not a time; write it like 2006-01-02T15:04:05Z", id="now"),
         pytest.param(["-o", "xml"], "'xml'", id="output"),
-        pytest.param(["--kubeconfig", "k"], "-f reads files; remove the options", id="both"),
+        pytest.param(["--kubeconfig", "k"], "the options for the live control plane: --kubeconfig\n", id="both"),
+        pytest.param(
+            ["--configuration", "k"],
+            "--configuration; a VolcanoGlobalConfiguration is read with -f, too\n",
+            id="configuration",
+        ),
         pytest.param(["--colour"], "No such option", id="unknown"),
     ],
 )

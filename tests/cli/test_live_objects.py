@@ -3,6 +3,7 @@
 import functools
 import json
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -17,7 +18,7 @@ from controller.api.jobs import Job
 from controller.api.queues import PriorityClass, Queue
 from controller.cli.input import live
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
+from controller.kube.errors import Forbidden, NotFound, Unauthorized
 from controller.kube.events import REPORTING_CONTROLLER
 from tests.cli.manifests import NOW, binding, cluster, job, priority_class, queue, units
 from tests.controllers.hyperjob.objects import document, replicated, task
@@ -242,6 +243,46 @@ def test_invalid_hyperjob_does_not_crash_the_command(look, read_once):
             ended = look(server, "explain", "hyperjob", "llm", "-n", "ml")
             assert ended.code in {0, 1}
             assert ended.code == 0 or ended.err.removeprefix(NOTE).count("\n") == 1
+
+
+def test_missing_hyperjob_is_reported_with_a_similar_name(look):
+    found = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
+    server = Server({HYPERJOB_RESOURCES[0].path: [found]})
+    ended = look(server, "explain", "hyperjob", "llm", "-n", "default")
+    assert (ended.code, ended.err) == (1, "HyperJob default/llm does not exist; did you mean ml/llm?\n")
+
+
+class Refusing(Server):
+    """An API server that refuses every request with *error*."""
+
+    access = SimpleNamespace(authorization="Bearer token")
+
+    def __init__(self, error):
+        super().__init__()
+        self.error = error
+
+    async def get(self, path, _=None):
+        if path == PUBLISHED and isinstance(self.error, Forbidden):
+            return await super().get(path)
+        raise self.error
+
+    async def list_items(self, *_, **__):
+        raise self.error
+        yield b""
+
+
+def test_refused_credentials_are_reported_with_a_remedy(look):
+    ended = look(Refusing(Unauthorized("GET /x", 401, "Unauthorized")), "plan")
+    assert (ended.code, ended.out) == (1, "")
+    assert ended.err.startswith("GET /x: 401 Unauthorized: the credentials are wrong or have expired; sign in again")
+
+
+def test_each_refusal_of_a_tenant_is_on_a_line_of_its_own(look):
+    ended = look(Refusing(Forbidden("GET /x", 403, "no")), "pending", "-n", "ml")
+    assert ended.code == 1
+    _, first, second = ended.err.splitlines()
+    assert first == "GET /x: 403 no"
+    assert second.startswith("the visibility endpoint: the address of the visibility endpoint is not known: ")
 
 
 def test_field_paths_include_nested_fields():

@@ -323,6 +323,11 @@ async def test_invalid_kubeconfig_is_named_with_its_problem(tmp_path, text, says
     assert str(path) in str(caught.value)
 
 
+async def test_folder_is_no_kubeconfig(tmp_path):
+    with pytest.raises(KubeconfigError, match=r"it is a folder$"):
+        await load_access(tmp_path)
+
+
 async def test_missing_context_is_named(server, tmp_path):
     with pytest.raises(KubeconfigError, match=r"it has no context 'gone'$"):
         await load_access(server.kubeconfig(tmp_path / "kubeconfig"), "gone")

@@ -252,7 +252,7 @@ class CommonOptions:
 
         from controller.cli.input.live import KindNotServedError  # noqa: PLC0415 -- see the module
         from controller.kube.client import Api  # noqa: PLC0415
-        from controller.kube.errors import ApiError  # noqa: PLC0415
+        from controller.kube.errors import ApiError, Unauthorized  # noqa: PLC0415
         from controller.kube.kubeconfig import KubeconfigError  # noqa: PLC0415
 
         async def read_and_close() -> A:
@@ -263,6 +263,9 @@ class CommonOptions:
             return asyncio.run(read_and_close())
         except KubeconfigError as error:
             raise LiveReadError(f"{error}; to plan without a control plane, name files with -f") from error
+        except Unauthorized as error:
+            remedy = "sign in again, or use a kubeconfig with a valid token or client certificate"
+            raise LiveReadError(f"{error}: the credentials are wrong or have expired; {remedy}") from error
         except (ApiError, KindNotServedError) as error:
             raise LiveReadError(str(error)) from error
 
@@ -344,6 +347,10 @@ def _parse_time(text: str) -> datetime:
     return at if at.tzinfo else at.replace(tzinfo=UTC)
 
 
+def _live_options(**options: object) -> list[str]:
+    return [f"--{name}" for name, value in options.items() if value]
+
+
 def _parse_options(  # noqa: PLR0913 -- the shared options are declared here only
     *,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", hidden=True)] = None,
@@ -388,8 +395,11 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List ignored objects on stderr.")] = False,
 ) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
-    if files and (kubeconfig or context or configuration):
-        raise typer.BadParameter("-f reads files; remove the options for the live control plane")
+    if files and (live := _live_options(kubeconfig=kubeconfig, context=context, configuration=configuration)):
+        remedy = "; a VolcanoGlobalConfiguration is read with -f, too" if configuration else ""
+        raise typer.BadParameter(
+            f"-f reads files; remove the options for the live control plane: {', '.join(live)}{remedy}"
+        )
     if watch and "-" in files:
         raise typer.BadParameter("standard input can be read once only; remove --watch")
     at = None if now is None else int(now.timestamp() * 1000)

@@ -6,6 +6,7 @@ Decisions that are written use the informers instead.
 
 from collections.abc import AsyncIterator, Callable, Hashable
 from dataclasses import replace
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -140,7 +141,27 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
             return read_hyperjob(msgspec.json.decode(raw))
         except (HyperJobError, msgspec.MsgspecError, RecursionError) as error:
             raise NotFoundError(f"HyperJob {namespace}/{name} cannot be read: {error}") from error
-    raise NotFoundError(f"HyperJob {namespace}/{name} does not exist")
+    raise NotFoundError(f"HyperJob {namespace}/{name} does not exist{await _similar_hyperjob(api, namespace, name)}")
+
+
+async def _similar_hyperjob(api: Api, namespace: str, name: str) -> str:
+    names = await _hyperjob_names(api)
+    elsewhere = [f"{within}/{each}" for within, each in names if each == name]
+    near = elsewhere or get_close_matches(f"{namespace}/{name}", [f"{within}/{each}" for within, each in names])
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+async def _hyperjob_names(api: Api) -> list[tuple[str, str]]:
+    """Return namespace and name of all HyperJobs that may be listed."""
+    names: set[tuple[str, str]] = set()
+    for resource in HYPERJOB_RESOURCES:
+        try:
+            async for item in api.list_items(resource.path, limit=_PAGE_SIZE, metadata_only=True):
+                metadata = msgspec.json.decode(item)["metadata"]
+                names.add((metadata["namespace"], metadata["name"]))
+        except (Forbidden, NotFound, Gone):
+            continue
+    return sorted(names)
 
 
 async def events_of(api: Api, workload: Workload) -> tuple[Event, ...]:

@@ -14,7 +14,7 @@ import msgspec
 from controller.api.meta import ConfigMap
 from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.cli.errors import InputError
-from controller.kube.client import Api
+from controller.kube.client import Api, connection_problem
 from controller.kube.errors import ApiError, read_status
 
 URL_VARIABLE = "VOLCANO_GLOBAL_SERVER_URL"
@@ -96,6 +96,7 @@ async def _get(api: Api, url: str, context: ssl.SSLContext) -> tuple[int, bytes]
         ) as answer:
             return answer.status, await answer.read()
     except (aiohttp.ClientError, TimeoutError, OSError, ValueError) as error:
-        raise VisibilityError(
-            f"{url.partition('/apis/')[0]} cannot be reached: {str(error) or type(error).__name__}"
-        ) from error
+        problem = str(error) or type(error).__name__
+        if isinstance(error, aiohttp.ClientConnectorError):
+            problem = connection_problem(error)
+        raise VisibilityError(f"{url.partition('/apis/')[0]} cannot be reached: {problem}") from error
