@@ -107,6 +107,26 @@ def test_labels_that_select_nothing_print_no_legend(run, state):
     assert run("queues", "-l", "app=none", "-f", state).out == "No queue is selected.\n"
 
 
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        pytest.param(["pending", "ml/old"], "No selected workload is pending.", id="pending-name"),
+        pytest.param(["pending", "-n", "lab"], "No selected workload is pending.", id="pending-namespace"),
+        pytest.param(["top", "big"], "No selected workload is admitted.", id="top"),
+        pytest.param(["clusters", "-l", "zone=none"], "No cluster is selected.", id="clusters"),
+    ],
+)
+def test_empty_selection_is_not_reported_as_an_empty_list(run, state, arguments, text):
+    assert run(*arguments, "-f", state).out == f"{text}\n"
+
+
+def test_unknown_queue_is_reported_with_the_number_of_queues(run, tmp_path):
+    path = write(tmp_path, *map(queue, "abcdefg"))
+    assert run("queues", "nothing", "-f", path).err == (
+        "queue nothing does not exist; there is a, b, c, d, e and 2 more\n"
+    )
+
+
 def test_queues_show_devices_of_clusters_that_are_not_used(run, tmp_path):
     fleet = cluster("m", {"cpu": 4, "nvidia.com/gpu": 2, "ephemeral-storage": "9Gi"}, ready=False)
     out = run("queues", "-f", write(tmp_path, fleet, queue("a"), job("j", {"cpu": 1}, queue="a"))).out

@@ -180,7 +180,10 @@ def pending(options: CommonOptions, selection: "Selection") -> None:
     from controller.cli.render.plan import pending_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import pending_reports  # noqa: PLC0415
 
-    options.show(lambda snapshot: pending_reports(snapshot, selection), pending_listing)
+    options.show(
+        lambda snapshot: pending_reports(snapshot, selection),
+        lambda report: pending_listing(report, is_narrowed=selection.is_narrowed),
+    )
 
 
 @with_common_options
@@ -190,7 +193,10 @@ def clusters(options: CommonOptions, selection: "Selection", *, next_cycle: Next
     from controller.cli.render.plan import clusters_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import cluster_reports  # noqa: PLC0415
 
-    options.show(lambda snapshot: cluster_reports(snapshot, selection, with_next_cycle=next_cycle), clusters_listing)
+    options.show(
+        lambda snapshot: cluster_reports(snapshot, selection, with_next_cycle=next_cycle),
+        lambda report: clusters_listing(report, is_narrowed=selection.is_narrowed),
+    )
 
 
 @with_common_options
@@ -200,4 +206,7 @@ def top(options: CommonOptions, selection: "Selection") -> None:
     from controller.cli.render.plan import top_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.plan import usage_reports  # noqa: PLC0415
 
-    options.show(lambda snapshot: usage_reports(snapshot, selection), top_listing)
+    options.show(
+        lambda snapshot: usage_reports(snapshot, selection),
+        lambda report: top_listing(report, is_narrowed=selection.is_narrowed),
+    )

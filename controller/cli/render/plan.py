@@ -245,8 +245,8 @@ def _decision_row(step: DecisionReport) -> Sequence[Cell | str]:
     )
 
 
-def pending_listing(report: Pending) -> Listing:
-    """Return the table of the pending workloads, by queue and position."""
+def pending_listing(report: Pending, *, is_narrowed: bool = False) -> Listing:
+    """Return the table of the pending workloads, by queue and position; all of them or the selected ones."""
     with_start = any(workload.start for workload in report.pending)
     columns = [
         Column("QUEUE"),
@@ -267,7 +267,7 @@ def pending_listing(report: Pending) -> Listing:
         columns,
         [_pending_row(workload, with_start=with_start) for workload in report.pending],
         [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.pending],
-        "No workload is pending.",
+        "No selected workload is pending." if is_narrowed else "No workload is pending.",
         (note,) if count else (),
     )
 
@@ -300,8 +300,8 @@ def _pending_row(workload: PendingReport, *, with_start: bool) -> Row:
     )
 
 
-def top_listing(report: WorkloadUsages) -> Listing:
-    """Return the table of the admitted workloads."""
+def top_listing(report: WorkloadUsages, *, is_narrowed: bool = False) -> Listing:
+    """Return the table of the admitted workloads, all of them or the selected ones."""
     resources = main_resources(workload.charge for workload in report.workloads)
     columns = [
         Column("NAME"),
@@ -327,11 +327,12 @@ def top_listing(report: WorkloadUsages) -> Listing:
         for workload in report.workloads
     ]
     names = [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.workloads]
-    return Listing(columns, rows, names, "No workload is admitted.")
+    empty = "No selected workload is admitted." if is_narrowed else "No workload is admitted."
+    return Listing(columns, rows, names, empty)
 
 
-def clusters_listing(report: Clusters) -> Listing:
-    """Return a table with one row for each resource of each cluster."""
+def clusters_listing(report: Clusters, *, is_narrowed: bool = False) -> Listing:
+    """Return a table with one row for each resource of each cluster, all of them or the selected ones."""
     has_next = any(cluster.next_cycle for cluster in report.clusters)
     columns = [
         Column("CLUSTER"),
@@ -348,7 +349,7 @@ def clusters_listing(report: Clusters) -> Listing:
     rows = [row for cluster in report.clusters for row in _cluster_rows(cluster)]
     names = [f"cluster.cluster.karmada.io/{cluster.name}" for cluster in report.clusters]
     notes = [f"Note: cluster '{cluster.name}' {cluster.problem}." for cluster in report.clusters if cluster.problem]
-    return Listing(columns, rows, names, "There is no cluster.", notes)
+    return Listing(columns, rows, names, "No cluster is selected." if is_narrowed else "There is no cluster.", notes)
 
 
 def _cluster_rows(cluster: ClusterReport) -> Iterator[Row]:

@@ -56,6 +56,11 @@ class Selection:
         """Return the selection of the workloads of one queue and one namespace; ``None`` or no text for all."""
         return replace(self, queue=QueueName(queue) if queue else None, namespace=namespace)
 
+    @property
+    def is_narrowed(self) -> bool:
+        """Return whether an object may exist and not be selected."""
+        return bool(self.names or self.queue or self.namespace or self.labels)
+
     def workloads(self, snapshot: Snapshot) -> Callable[[Workload], bool]:
         """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
         if self.queue is not None:
@@ -120,8 +125,10 @@ def require_queue(name: str, known: Iterable[str]) -> None:
 def _require(name: str, known: Iterable[str], kind: str) -> None:
     names = sorted(known)
     if name not in names:
-        near = get_close_matches(name, names, n=_SUGGESTED) or [each for each in names if each != ROOT][:_SHOWN]
-        raise NotFoundError(f"{kind} {name} does not exist" + (f"; there is {', '.join(near)}" if near else ""))
+        near = get_close_matches(name, names, n=_SUGGESTED) or [each for each in names if each != ROOT]
+        more = f" and {len(near) - _SHOWN} more" if len(near) > _SHOWN else ""
+        there = f"; there is {', '.join(near[:_SHOWN])}{more}" if near else ""
+        raise NotFoundError(f"{kind} {name} does not exist{there}")
 
 
 def _field_path(text: str) -> tuple[str, ...]:
