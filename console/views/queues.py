@@ -26,7 +26,7 @@ from console.views.listing import (
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
-from controller.cli.reports.queues import queue_path
+from controller.cli.reports.queues import fair_share_of, queue_path
 from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, total
@@ -179,7 +179,7 @@ def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecast
 def _bars(snapshot: Snapshot, name: QueueName, used: Resources) -> tuple[Bar, ...]:
     shares = snapshot.shares
     limit = shares.quota.limits[name].limit if name in shares.quota.tree.nodes else {}
-    fair = shares.fair_shares.get(name, {})
+    fair = fair_share_of(snapshot, name)
     return tuple(queue_bar(resource, used, fair, limit) for resource in shown_resources(snapshot.resources))
 
 
@@ -398,7 +398,7 @@ def _series(model: Model, name: QueueName) -> tuple[Series, ...]:
     for resource in shown_resources(snapshot.resources):
         used = [sample.queues.get(name, {}).get(resource, 0) for sample in samples]
         limit = limits.limit.get(resource, 0) if limits is not None else 0
-        fair = snapshot.shares.fair_shares.get(name, {}).get(resource, 0)
+        fair = fair_share_of(snapshot, name).get(resource, 0)
         largest = max([*used, limit, 1])
         points = tuple(
             Point(format_time(sample.at), round(amount / largest, 3))

@@ -127,6 +127,12 @@ def test_unknown_queue_is_reported_with_the_number_of_queues(run, tmp_path):
     )
 
 
+def test_fair_share_of_the_root_is_its_limit_without_requests(run, tmp_path):
+    answer = run("queues", "-f", write(tmp_path, cluster("m", {"cpu": 4, "nvidia.com/gpu": 2})), "-o", "json").answer
+    root = next(each for each in answer["queues"] if each["name"] == "root")
+    assert root["fairShare"] == {name: root["limit"][name] for name in ("cpu", "nvidia.com/gpu")}
+
+
 def test_queues_show_devices_of_clusters_that_are_not_used(run, tmp_path):
     fleet = cluster("m", {"cpu": 4, "nvidia.com/gpu": 2, "ephemeral-storage": "9Gi"}, ready=False)
     out = run("queues", "-f", write(tmp_path, fleet, queue("a"), job("j", {"cpu": 1}, queue="a"))).out

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from controller.api.quantity import parse_quantity
@@ -55,14 +56,24 @@ def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> Queu
     limits = quantities({resource: max(amount, 0) for resource, amount in limit.items()}, resources)
     return QueueShareReport(
         name=name,
-        fair_share=quantities(
-            shares.fair_shares.get(name, {}), [resource for resource in resources if resource != PODS]
-        ),
+        fair_share=quantities(fair_share_of(snapshot, name), [resource for resource in resources if resource != PODS]),
         allocated=quantities(usage, resources),
         limit=limits,
         limited=tuple(resource for resource in limits if node and _is_limited(node, resource)),
         share=_share(snapshot, name, usage) if node else None,
     )
+
+
+def fair_share_of(snapshot: Snapshot, name: QueueName) -> Mapping[str, int | Fraction]:
+    """Return the fair share of a queue.
+
+    The root's is its limit (Q4), also of resources that no workload has requested and that are not divided yet.
+    """
+    share = snapshot.shares.fair_shares.get(name, {})
+    if name != ROOT:
+        return share
+    limit = snapshot.shares.quota.limits[ROOT].limit
+    return {**{resource: max(amount, 0) for resource, amount in limit.items() if resource != PODS}, **share}
 
 
 def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
