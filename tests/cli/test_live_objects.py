@@ -222,6 +222,13 @@ def test_invalid_events_do_not_hide_recorded_events(look, read_once):
         assert "admitted to east by queue" in ended.text
 
 
+def test_events_within_a_second_are_in_their_order(look):
+    times = {"Admitted": "2026-03-01T09:30:00.690000Z", "HyperJobIncomplete": "2026-03-01T09:30:00.656000Z"}
+    events = [{**OURS, "series": None, "reason": reason, "eventTime": time} for reason, time in times.items()]
+    answer = look(Server({EVENTS: events}), "explain", "job", "good", "-n", "ml", "-o", "json").answer
+    assert [event["reason"] for event in answer["events"]] == ["HyperJobIncomplete", "Admitted"]
+
+
 def test_core_events_of_karmada_are_ignored(look):
     ended = look(Server({EVENTS: [CAPTURED, OURS]}), "explain", "job", "good", "-n", "ml", "-o", "json")
     assert ended.answer["events"] == [

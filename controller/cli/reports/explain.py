@@ -71,11 +71,13 @@ _MAX_FIRST = 5
 
 def _published_events(events: Iterable[Event]) -> tuple[PublishedEvent, ...]:
     """Return the latest *events*, the latest last."""
-    published = [
-        PublishedEvent(format_time(to_milliseconds(event.last_seen)) or "", event.reason, event.note, event.count)
-        for event in events
-    ]
-    return tuple(sorted(published, key=lambda event: (event.last, event.reason)))[-_MAX_EVENTS:]
+    timed = [(to_milliseconds(event.last_seen), event) for event in events]
+    # By milliseconds, which the text does not have: a workload may be pending and be admitted within a second.
+    timed.sort(key=lambda pair: (pair[0] or 0, pair[1].reason))
+    return tuple(
+        PublishedEvent(format_time(at) or "", event.reason, event.note, event.count)
+        for at, event in timed[-_MAX_EVENTS:]
+    )
 
 
 _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
