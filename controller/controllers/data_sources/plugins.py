@@ -202,7 +202,8 @@ class Plugins:
         if static is not None:
             return static
         if data_set.system not in self._plugins:
-            raise LocateError(f"no plugin serves system {data_set.system!r}", reason="PluginMissing")
+            remedy = "name its data in dataSources of the configuration, or create a DataSource"
+            raise LocateError(f"no plugin serves system {data_set.system!r}; {remedy}", reason="PluginMissing")
         plugin = self._plugins[data_set.system]
         if plugin is None:
             raise LocateError(f"the plugin {data_set.system!r} is not configured correctly", reason="PluginInvalid")

@@ -241,7 +241,7 @@ async def test_claim_follows_the_settings_of_its_plugin(harness: Harness) -> Non
     harness.claim("c")
     await settled(harness)
     assert harness.reason("c") == "PluginMissing"
-    assert harness.requirement("train").pending == "DataSourceClaim c: no plugin serves system 'amoro'"
+    assert harness.requirement("train").pending.startswith("DataSourceClaim c: no plugin serves system 'amoro'; ")
     harness.configure('{"endpoint": {"url": "ftp://secret"}}')
     await settled(harness, 40)
     message = harness.status("c")["conditions"][0]["message"]
