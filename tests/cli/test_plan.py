@@ -142,6 +142,20 @@ def test_reserved_amounts_are_listed_and_explained(run, tmp_path):
     assert "2 cpu of its free capacity are kept free for advance reservations" in explained
 
 
+def test_reservation_that_no_workload_of_its_queue_uses_is_noted(run, tmp_path):
+    def notes(path):
+        return run("plan", "-f", path, "--at", "2026-01-01T12:00:00Z", "-o", "json").answer["notes"]
+
+    missing = notes(reserved(tmp_path, queue="bb"))
+    assert missing == ["advanceReservations 'launch' is for queue 'bb', which does not exist"]
+    path = reserved(tmp_path, queue="b")
+    child = write(tmp_path, queue("c", parent="b"), name="child.yaml")
+    ended = run("plan", "-f", path, "-f", child, "--at", "2026-01-01T12:00:00Z", "-o", "json")
+    assert ended.answer["notes"] == [
+        "advanceReservations 'launch' is for queue 'b', which takes no workloads: name one of the queues below it"
+    ]
+
+
 @pytest.mark.parametrize(("resource", "has"), [("cpu", "4"), ("nvidia.com/gpu", "0")])
 def test_reserved_amounts_that_a_cluster_lacks_are_noted(run, tmp_path, resource, has):
     path = reserved(tmp_path, amounts={resource: 16}, queue="b")

@@ -62,10 +62,16 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
 
 
 def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
-    """Yield a note for each cluster that cannot provide what an advance reservation names."""
+    """Yield a note for each queue that cannot use an advance reservation and each cluster that cannot provide it."""
+    nodes = snapshot.shares.quota.tree.nodes
     known = {cluster.name: cluster for cluster in snapshot.state.cluster_usage.clusters}
     for reservation in reservations_to_come(snapshot):
         key = f"advanceReservations '{reservation.name}'"
+        if (queue := reservation.queue) is not None:
+            if queue not in snapshot.state.queues:
+                yield f"{key} is for queue '{queue}', which does not exist"
+            elif queue in nodes and nodes[queue].children:
+                yield f"{key} is for queue '{queue}', which takes no workloads: name one of the queues below it"
         for name in reservation.clusters:
             if name not in known:
                 yield f"{key} names cluster '{name}' in clusters, which does not exist"
