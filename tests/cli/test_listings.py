@@ -51,6 +51,11 @@ def test_csv_has_one_value_in_each_column(run, state):
     assert {len(row) for row in rows} == {len(rows[0])}
 
 
+def test_csv_has_no_dash_for_an_unknown_time(run, state):
+    [row] = csv.DictReader(io.StringIO(run("pending", "-f", state, "-o", "csv").out))
+    assert (row["NAME"], row["SINCE (UTC)"], row["PRIORITY CLASS"]) == ("ml/big", "", "")
+
+
 BIG, OLD = "job.batch.volcano.sh/ml/big", "job.batch.volcano.sh/ml/old"
 ROOT, A, B = (f"queue.scheduling.volcano.sh/{name}" for name in ("root", "a", "b"))
 

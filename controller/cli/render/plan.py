@@ -292,10 +292,10 @@ def _pending_row(workload: PendingReport, *, with_start: bool) -> Row:
         _priority(workload),
         workload.age,
         Cell(workload.reason, "yellow"),
-        *((format_start(workload.start),) if with_start else ()),
+        *((format_start(workload.start) if workload.start else "",) if with_start else ()),
         workload.kind,
         workload.priority_class,
-        format_minute(workload.since),
+        format_minute(workload.since) if workload.since else "",
         workload.message,
     )
 
@@ -322,7 +322,7 @@ def top_listing(report: WorkloadUsages, *, is_narrowed: bool = False) -> Listing
             workload.age,
             workload.kind,
             str(workload.priority),
-            format_minute(workload.since),
+            format_minute(workload.since) if workload.since else "",
         )
         for workload in report.workloads
     ]
