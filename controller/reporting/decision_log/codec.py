@@ -274,6 +274,8 @@ class EntryDecoder:
 
     def _entry(self, value: dict[str, Any]) -> Entry | None:
         name = value.pop("type", None)
+        if name is None:
+            raise LineError("it has no type, so this is no decision log of a controller")
         if name == _DIGEST:
             return None
         if name == _REQUIREMENTS:

@@ -152,6 +152,7 @@ def test_truncated_last_line_is_skipped_and_noted(lines, cut, is_whole):
     [
         pytest.param(b"nonsense\n", "it is not JSON", id="no-json"),
         pytest.param(b"[]\n", "not a JSON object", id="no-object"),
+        pytest.param(b'{"kind":"Queue"}\n', "this is no decision log", id="no-type"),
         pytest.param(b'{"type":"other"}\n', "'other' is not known", id="unknown-type"),
         pytest.param(b'{"type":"queue"}\n', "missing required field `queue`", id="field-missing"),
         pytest.param(b'{"type":"cluster","cluster":{"name":1},"now":1}\n', "Expected `str`", id="wrong-type"),
