@@ -88,6 +88,10 @@ class ClusterProgress(NamedTuple):
     """Number of replicas, for kinds that Karmada may divide."""
     failed: bool = False
     """It finished without success."""
+    outdated_replicas: int = 0
+    """Replicas of an earlier template, while a rollout is paused or not complete."""
+    template_generation: int | None = None
+    """Generation of the template that the cluster has, where Karmada reports it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -6,7 +6,7 @@ mapping the requests are unknown.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller.api.configuration import VolcanoGlobalConfiguration
@@ -15,7 +15,16 @@ from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedPriorityC
 from controller.cache.translate.units import parse_resources
 from controller.engine.state.clusters import ClusterName, Placement
 from controller.engine.state.requests import JobTemplate, PodSet, gang_minimum, pod_requests, pod_sets, total_requests
-from controller.engine.state.resources import Resources, add, elementwise_max, positive, scale, total
+from controller.engine.state.resources import (
+    EMPTY,
+    Resources,
+    add,
+    elementwise_max,
+    positive,
+    remaining,
+    scale,
+    total,
+)
 from controller.engine.state.workloads import SchedulingRequirements, WorkloadUid
 
 _MergedRequests = tuple[WorkloadRequests, WorkloadRequests, WorkloadRequests]
@@ -102,27 +111,82 @@ def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadReques
     )
 
 
+@dataclass(slots=True)
+class _Rollout:
+    """The pods that a divisible workload may run: those of its template, and of earlier ones."""
+
+    pod: Resources
+    """Requests of a pod of the last template."""
+    earlier: Resources = EMPTY
+    """The largest amounts of earlier templates since all replicas had the template."""
+    outdated: tuple[WorkloadRequests, Resources, WorkloadRequests] | None = None
+    """Requests of the template, those of outdated replicas beyond them, and the sum: equal sums are one value."""
+
+
 class DispatchedRequests:
     """Stores the requests of each placed workload while it may be dispatched, and the largest since then."""
 
     def __init__(self) -> None:
         self._demands: dict[WorkloadUid, WorkloadRequests] = {}
+        self._rollouts: dict[WorkloadUid, _Rollout] = {}
 
-    def effective_requests(self, binding: CachedBinding, requests: WorkloadRequests | None) -> WorkloadRequests | None:
-        """Return the requests that *binding* may run: *demand*, or more where that is not dispatched."""
+    def effective_requests(
+        self, binding: CachedBinding, requests: WorkloadRequests | None, *, generation: int | None = None
+    ) -> WorkloadRequests | None:
+        """Return the requests that *binding* may run: those of its template, or more where that is not rolled out.
+
+        *generation* is that of the template.
+        """
         if not binding.targets or binding.is_suspended:
-            self._demands.pop(binding.uid, None)
+            self.forget(binding.uid)
             return requests
         known = self._demands.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, requests)
         if requests is not None:
             self._demands[binding.uid] = requests
+            if requests.replicas and requests.job is None:
+                return self._with_outdated_replicas(binding, requests, generation)
         return requests
+
+    def _with_outdated_replicas(
+        self, binding: CachedBinding, requests: WorkloadRequests, generation: int | None
+    ) -> WorkloadRequests:
+        """Return *requests* with those of the earlier templates for the replicas that still have one (D7)."""
+        pod, outdated = requests.pods[0], _outdated_replicas(binding, generation)
+        rollout = self._rollouts.setdefault(binding.uid, _Rollout(pod))
+        if rollout.pod != pod:
+            rollout.earlier = elementwise_max(rollout.earlier, rollout.pod)
+        rollout.pod = pod
+        if outdated == 0:
+            rollout.earlier, rollout.outdated = EMPTY, None
+        extra = scale(positive(remaining(rollout.earlier, pod)), outdated or 0)
+        if not extra:
+            return requests
+        if rollout.outdated is None or rollout.outdated[:2] != (requests, extra):
+            rollout.outdated = requests, extra, replace(requests, total=add(requests.total, extra))
+        return rollout.outdated[2]
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""
         self._demands.pop(uid, None)
+        self._rollouts.pop(uid, None)
+
+
+def _outdated_replicas(binding: CachedBinding, generation: int | None) -> int | None:
+    """Return how many replicas of *binding* have an earlier template than that of *generation*.
+
+    ``None`` where no replica runs or a cluster has not reported yet, so that more of them may start. Counts without a
+    generation are those of the template.
+    """
+    reports = {reported.cluster: reported for reported in binding.progress}
+    running = sum(reported.replicas for reported in reports.values())
+    if not running or any(target.name not in reports for target in binding.targets):
+        return None
+    return sum(
+        reported.outdated_replicas if reported.template_generation in {None, generation} else reported.replicas
+        for reported in reports.values()
+    )
 
 
 def _merge_dispatched(known: WorkloadRequests, requests: WorkloadRequests) -> WorkloadRequests:

@@ -149,7 +149,9 @@ def build_workload(
         return BuildResult(
             None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED} if binding.is_suspended and template else ())
         )
-    requests = context.dispatched_requests.effective_requests(binding, context.requests.resolve(binding, template))
+    requests = context.dispatched_requests.effective_requests(
+        binding, context.requests.resolve(binding, template), generation=template.generation if template else None
+    )
     unmapped = context.requests.unmapped_claim(template)
     hyperjob_membership = resolve_membership(template, context.hyperjobs)
     inputs = _Inputs(binding, template, requests, queue, local_state, hyperjob_membership, unmapped)

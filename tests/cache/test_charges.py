@@ -248,6 +248,62 @@ def test_dispatched_requests_are_charged_while_suspended(steps, charges, suspend
     assert seen == charges
 
 
+@pytest.mark.parametrize(
+    # The generation of the template, replicas, CPUs of each, and what the cluster reports; the charge after each step.
+    ("steps", "charges"),
+    [
+        pytest.param(
+            [
+                (1, 4, 2, (1, 4, 4)),
+                (2, 4, 1, (1, 4, 4)),
+                (2, 4, 1, (2, 4, 0)),
+                (2, 4, 1, (2, 4, 3)),
+                (2, 4, 1, (2, 4, 4)),
+            ],
+            [8, 8, 8, 5, 4],
+            id="rollout-of-smaller-pods",
+        ),
+        pytest.param(
+            [(1, 4, 2, (1, 4, 4)), (2, 40, 1, (1, 4, 4)), (2, 40, 1, (2, 40, 0)), (2, 40, 1, (2, 40, 10))],
+            [8, 44, 80, 70],
+            id="paused-and-scaled-up",
+        ),
+        pytest.param(
+            [
+                (1, 4, 2, None),
+                (2, 40, 1, None),
+                (2, 40, 1, (2, 40, 0)),
+                (3, 40, 1, (3, 40, 40)),
+                (4, 40, 1, (4, 40, 0)),
+            ],
+            [8, 40, 80, 40, 40],
+            id="paused-before-the-first-report",
+        ),
+        pytest.param(
+            [(1, 4, 2, (1, 4, 4)), (2, 0, 2, (2, 0, 0)), (3, 0, 1, (3, 0, 0)), (4, 40, 1, (4, 40, 0))],
+            [8, 2, 2, 80],
+            id="paused-and-scaled-up-from-zero",
+        ),
+        pytest.param([(1, 4, 1, (1, 4, 4)), (2, 4, 2, (2, 4, 0))], [4, 8], id="rollout-of-larger-pods"),
+    ],
+)
+def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
+    """D7: a paused rollout, a partition or OnDelete retains them, also while they are scaled up."""
+    store, seen = Store(DEPLOYMENTS), []
+    for generation, replicas, cpu, reported in steps:
+        statuses = {}
+        if reported is not None:
+            names = ("resourceTemplateGeneration", "replicas", "updatedReplicas")
+            statuses = {"m1": {name: count for name, count in zip(names, reported, strict=True) if count}}
+        template = deployment(spec={"replicas": replicas}, generation=generation)
+        spec = {"replicas": replicas}
+        workload = charged_deployment(
+            store, {"m1": replicas}, cpu=str(cpu), template=template, spec=spec, statuses=statuses
+        )
+        seen.append(workload.admission.charge["cpu"] // 1000)
+    assert seen == charges
+
+
 @given(
     total=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),
     charge=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),

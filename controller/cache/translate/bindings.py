@@ -311,6 +311,8 @@ class BindingTranslator:
                 found.pods,
                 found.replicas,
                 found.failed,
+                found.outdated_replicas,
+                found.template_generation,
             )
             for item, found in zip(items, courses, strict=True)
         )

@@ -14,6 +14,8 @@ from controller.cache.translate.units import to_milliseconds
 
 #: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
+#: Status field of Deployments and StatefulSets, added by Karmada.
+_TEMPLATE_GENERATION = ("resourceTemplateGeneration",)
 #: Pods in these phases hold no resources.
 _FINISHED_POD_PHASES = frozenset({"Succeeded", "Failed"})
 #: Phases and conditions of workloads that finished without success.
@@ -35,6 +37,9 @@ class JobProgress(NamedTuple):
     replicas: int = 0
     failed: bool = False
     """It finished without success."""
+    outdated_replicas: int = 0
+    """Replicas of an earlier template, while a rollout is paused or not complete."""
+    template_generation: int | None = None
 
 
 def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
@@ -44,14 +49,24 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
     except (ValueError, RecursionError):
         return JobProgress()
     found = _phase(document, rule)
+    replicas, generation = _bounded_count(value_at(document, ("replicas",))), value_at(document, _TEMPLATE_GENERATION)
     return JobProgress(
         found,
         _has_run(document),
         _ended_at(document, rule) if found is WorkloadPhase.FINISHED else None,
         _pods(document),
-        _bounded_count(value_at(document, ("replicas",))),
+        replicas,
         failed=found is WorkloadPhase.FINISHED and _has_failed(document, rule),
+        outdated_replicas=_outdated(document, replicas),
+        template_generation=generation if isinstance(generation, int) else None,
     )
+
+
+def _outdated(document: Any, replicas: int) -> int:
+    """Return how many of *replicas* have an earlier template; Karmada leaves ``updatedReplicas`` out where it is 0."""
+    if not replicas or not {*_TEMPLATE_GENERATION, "updatedReplicas"} & document.keys():
+        return 0
+    return max(replicas - _bounded_count(document.get("updatedReplicas")), 0)
 
 
 def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
