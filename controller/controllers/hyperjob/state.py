@@ -27,7 +27,9 @@ from controller.controllers.hyperjob.split import (
     requests_of_parts,
     split,
 )
+from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason
+from controller.engine.state.resources import fits, total
 
 #: Maximum number of failed parts that a message names.
 _MAX_NAMED_PARTS = 10
@@ -38,17 +40,22 @@ _GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: CapacitySnapshot) -> SplitStatus:
     """Return the split with failed parts pending again, up to their maximum number of retries."""
     most = hyperjob.spec.failure_policy.max_retries
-    parts = tuple(
-        _retry(hyperjob, part, split_status.parts, capacity=capacity)
-        if part.phase == "Failed" and part.retries < most
-        else part
-        for part in split_status.parts
-    )
-    return split_status.model_copy(update={"parts": parts})
+    parts, moved = [*split_status.parts], list[PartStatus]()
+    for index, part in enumerate(parts):
+        if part.phase == "Failed" and part.retries < most:
+            parts[index] = _retry(hyperjob, part, parts, moved=moved, capacity=capacity)
+            if parts[index].cluster != part.cluster:
+                moved.append(parts[index])
+    return split_status.model_copy(update={"parts": tuple(parts)})
 
 
 def _retry(
-    hyperjob: HyperJob, part: PartStatus, parts: Sequence[PartStatus], *, capacity: CapacitySnapshot
+    hyperjob: HyperJob,
+    part: PartStatus,
+    parts: Sequence[PartStatus],
+    *,
+    moved: Sequence[PartStatus],
+    capacity: CapacitySnapshot,
 ) -> PartStatus:
     changes: dict[str, object] = {"retries": part.retries + 1}
     if hyperjob.spec.failure_policy.retry_on == "AnyCluster" and part.running_on:
@@ -58,24 +65,31 @@ def _retry(
             used = {other.cluster for other in parts if other.name != part.name and other.cluster}
             most = hyperjob.spec.max_domains
             within_limit = allowed if most is None or len(used) < most else allowed & used
-            changes["cluster"] = _other_cluster(hyperjob, part, within_limit, capacity=capacity)
+            changes["cluster"] = _other_cluster(hyperjob, part, within_limit, moved=moved, capacity=capacity)
     return next_attempt(part, **changes)
 
 
 def _other_cluster(
-    hyperjob: HyperJob, part: PartStatus, allowed: Collection[str], *, capacity: CapacitySnapshot
+    hyperjob: HyperJob,
+    part: PartStatus,
+    allowed: Collection[str],
+    *,
+    moved: Sequence[PartStatus],
+    capacity: CapacitySnapshot,
 ) -> str:
-    """Return the first *allowed* cluster by name that fits the part and where it has not failed, otherwise its own."""
+    """Return the first *allowed* cluster by name that fits the part and where it has not failed, otherwise its own.
+
+    The *moved* parts use their new clusters already.
+    """
     (asked,) = requests_of_parts(hyperjob, [part])
     avoided = {*part.failed_on, part.running_on}
-    fitting = [
-        str(room.name)
-        for room in capacity.free
-        if room.name in allowed
-        and room.name not in avoided
-        and all(amount <= room.headroom.get(name, 0) for name, amount in asked.items())
-    ]
-    return min(fitting, default=part.cluster)
+
+    def fits_in(room: FreeCapacity) -> bool:
+        here = [other for other in moved if other.cluster == room.name]
+        return fits(total([asked, *requests_of_parts(hyperjob, here)]), room.headroom)
+
+    rooms = (room for room in capacity.free if room.name in allowed and room.name not in avoided)
+    return min((str(room.name) for room in rooms if fits_in(room)), default=part.cluster)
 
 
 @dataclass(frozen=True, slots=True)

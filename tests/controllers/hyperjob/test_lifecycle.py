@@ -53,6 +53,27 @@ async def test_failed_part_of_an_auto_split_changes_cluster(harness):
 
 
 @pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        pytest.param({}, ["x", "y", "c"], id="as-many-as-fit"),
+        pytest.param({"maxDomains": 3}, ["x", "y", "c"], id="max-domains"),
+        pytest.param({"clusterAffinity": {"clusterNames": ["a", "b", "c", "x"]}}, ["x", "b", "c"], id="affinity"),
+    ],
+)
+async def test_parts_that_fail_together_move_to_different_clusters(harness, more, expected):
+    harness.capacity = gpus(a=40, b=40, c=40)
+    auto = replicated("t", task(replicas=120), splitPolicy={"mode": "auto"})
+    await harness.start(document(auto, failurePolicy={"maxRetries": 1, "retryOn": "AnyCluster"}, **more))
+    harness.place("a", "b", "c")
+    await harness.reconcile()
+    for name in ("llm-t-0", "llm-t-1", "llm-t-2"):
+        harness.report(name, "Failed")
+    harness.capacity = gpus(x=40, y=40)
+    await harness.run()
+    assert [part["cluster"] for part in harness.status()["split"]["parts"]] == expected
+
+
+@pytest.mark.parametrize(
     ("policy", "more", "expected"),
     [
         pytest.param({}, {"clusterAffinity": {"clusterNames": ["a", "b", "y"]}}, "y", id="affinity"),
