@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -21,17 +20,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from controller.kube.certificates import UNREADABLE, is_issued_by, load_certificates
+
 # The clock of the API server may be slow.
 BACKDATED = timedelta(minutes=5)
-#: What the library raises for certificates and keys that it cannot read, some of it only when a part is read.
-_UNREADABLE = (
-    ValueError,
-    TypeError,
-    UnsupportedAlgorithm,
-    x509.InvalidVersion,
-    x509.DuplicateExtension,
-    x509.UnsupportedGeneralNameType,
-)
 # Minimal key usages: P-256 keys only sign, and a CA signs only certificates.
 _CA_USAGE = {"key_cert_sign", "crl_sign"}
 _LEAF_USAGE = {"digital_signature"}
@@ -116,15 +108,6 @@ class KeyPair:
         return is_issued_by(self.certificate, leaf)
 
 
-def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
-    """Return whether *authority* signed *leaf*."""
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (*_UNREADABLE, InvalidSignature):
-        return False
-    return True
-
-
 def create_authority(now: datetime, validity: timedelta) -> KeyPair:
     """Return a new CA that is valid for *validity* from *now*."""
     key = ec.generate_private_key(ec.SECP256R1())
@@ -167,10 +150,10 @@ def issue(authority: KeyPair, names: Iterable[str], *, now: datetime, validity: 
 def load(certificate_pem: bytes, key_pem: bytes) -> KeyPair:
     """Return the stored certificate and key; of a chain the first certificate is used."""
     try:
-        certificate = x509.load_pem_x509_certificates(certificate_pem)[0]
+        certificate = load_certificates(certificate_pem)[0]
         key = load_pem_private_key(key_pem, password=None)
         public_key, *_ = certificate.public_key(), certificate.subject, certificate.extensions
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise AuthorityError(f"the stored certificate or key cannot be read: {error}") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):
         raise AuthorityError("the stored key is not an elliptic curve key")
@@ -182,8 +165,8 @@ def load(certificate_pem: bytes, key_pem: bytes) -> KeyPair:
 def load_bundle(bundle_pem: bytes) -> list[x509.Certificate]:
     """Return the certificates of a bundle."""
     try:
-        return x509.load_pem_x509_certificates(bundle_pem)
-    except _UNREADABLE as error:
+        return load_certificates(bundle_pem)
+    except ValueError as error:
         raise AuthorityError(f"the stored bundle cannot be read: {error}") from error
 
 

@@ -6,11 +6,12 @@ from datetime import datetime
 
 from cryptography import x509
 
-from certs.authority import AuthorityError, is_issued_by, lifetime, load_bundle, names
+from certs.authority import AuthorityError, lifetime, load_bundle, names
 from certs.reconciler import read_published, served_certificates, utc_now
 from certs.rotation import CERTIFICATE, StoredCertificate, examine_authority, examine_leaf
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, CertificateStore
+from controller.kube.certificates import is_issued_by
 
 
 def report(store: CertificateStore, settings: CertificateSettings) -> Iterator[str]:

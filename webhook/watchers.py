@@ -12,9 +12,9 @@ from typing import NoReturn, Self
 
 import structlog
 from cryptography import x509
-from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
 
 from controller.api.keys import QUEUES
+from controller.kube.certificates import is_issued_by, load_certificates
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.informer import Informer, ObjectName, object_name
@@ -37,21 +37,13 @@ def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certific
         return False
     certificate, intermediates = chain[0], chain[1:]
     for _ in range(_MAX_LENGTH):
-        if any(_is_issued_by(authority, certificate) for authority in bundle):
+        if any(is_issued_by(authority, certificate) for authority in bundle):
             return True
-        issuer = next((candidate for candidate in intermediates if _is_issued_by(candidate, certificate)), None)
+        issuer = next((candidate for candidate in intermediates if is_issued_by(candidate, certificate)), None)
         if issuer is None or issuer == certificate:
             return False
         certificate = issuer
     return False
-
-
-def _is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
-    try:
-        leaf.verify_directly_issued_by(authority)
-    except (ValueError, TypeError, UnsupportedAlgorithm, InvalidSignature):
-        return False
-    return True
 
 
 class PublishedBundle:
@@ -92,8 +84,8 @@ class PublishedBundle:
 
 def _certificates(bundle: bytes) -> list[x509.Certificate]:
     try:
-        return x509.load_pem_x509_certificates(bundle)
-    except (ValueError, x509.InvalidVersion):
+        return load_certificates(bundle)
+    except ValueError:
         return []
 
 

@@ -17,6 +17,7 @@ import msgspec
 import structlog
 from cryptography import x509
 
+from controller.kube.certificates import load_certificates
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
 
@@ -158,9 +159,9 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     client_cas = contents[2:]
     context = make_context(requires_client_certificate=bool(client_cas))
     try:
-        chain = tuple(x509.load_pem_x509_certificates(contents[0]))
+        chain = tuple(load_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
-    except (OSError, ValueError, x509.InvalidVersion) as error:  # ssl.SSLError is an OSError
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} do not match: {error}: {_REMEDY}") from error
     try:
         for pem in client_cas:

@@ -5,9 +5,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import AuthorityError, create_authority, is_issued_by, load, load_bundle
+from certs.authority import AuthorityError, create_authority, load, load_bundle
 from certs.rotation import Lifetimes, ensure_authority, ensure_leaf, examine_authority, examine_leaf
 from certs.store import AUTHORITY, SERVING, DirectoryStore
+from controller.kube.certificates import is_issued_by
 from tests.certs.handshakes import handshake
 
 NOW = datetime.now(UTC)
