@@ -11,7 +11,7 @@ from functools import reduce
 from operator import or_
 from typing import TYPE_CHECKING, Final
 
-from controller.engine.context import Context
+from controller.engine.context import Context, SharedResults
 from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import FittingTournament, Head, LeafIterator, SchedulableClass
@@ -64,8 +64,7 @@ class AdmissionPass:
         self._wanted: tuple[Slots, AbstractSet[int]] = 0, frozenset()
         """The requirements of the leaf opened last, as a set of slots in both forms."""
         self._most = most
-        self._gang_trials: tuple[int, dict[HyperJobGang, GangTrial]] = context.changes, {}
-        """Results of ``_try_gang``, and *changes* of the context when they were computed."""
+        self._gang_trials = SharedResults[HyperJobGang, GangTrial]()
         self.renew_borrowing_policy()
 
     def renew_borrowing_policy(self) -> None:
@@ -252,12 +251,7 @@ class AdmissionPass:
 
     def _try_gang(self, group: HyperJobGang) -> GangTrial:
         """Try to place a gang; the classes of its parts share the result until a decision is made."""
-        if self._gang_trials[0] != self.context.changes:
-            self._gang_trials = self.context.changes, {}
-        trials = self._gang_trials[1]
-        if group not in trials:
-            trials[group] = self._place_gang(group)
-        return trials[group]
+        return self._gang_trials.get(self.context.changes, group, lambda: self._place_gang(group))
 
     def _place_gang(self, group: HyperJobGang) -> GangTrial:
         current = self.context.queue_usage.current_quota()

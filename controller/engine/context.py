@@ -1,8 +1,8 @@
 """What the passes of a cycle read: the state, and the caches of the algorithms over it."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Hashable, Iterable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 from controller.engine.fairness.ageing import PriorityAgeing
 from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -25,6 +25,26 @@ from controller.engine.state.workloads import WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.fairness.tournament import FittingTournament
+
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class SharedResults(Generic[K, V]):
+    """Results that the workload classes of a gang share; they are valid for one state."""
+
+    def __init__(self) -> None:
+        self._state: Hashable = None
+        self._results: dict[K, V] = {}
+
+    def get(self, state: Hashable, key: K, find: Callable[[], V]) -> V:
+        """Return the result of *key*, found by *find* on the first request in *state*."""
+        if self._state != state:
+            self._state, self._results = state, {}
+        if key not in self._results:
+            self._results[key] = find()
+        return self._results[key]
 
 
 class Context:

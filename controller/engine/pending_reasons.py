@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable, Mapping
 from itertools import chain, islice
 from typing import Final
 
-from controller.engine.context import Context
+from controller.engine.context import Context, SharedResults
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.plan import Wait
@@ -36,8 +36,7 @@ class PendingReasons:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._gang_refusals: tuple[tuple[int, int], dict[HyperJobGang, Refusal | None]] = (-1, -1), {}
-        """Refusals of gangs, and the changes and the cycle after which they were found."""
+        self._gang_refusals = SharedResults[HyperJobGang, Refusal | None]()
 
     def of_workload(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
@@ -79,12 +78,7 @@ class PendingReasons:
     def _gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
         """Return why a gang is not placed; found once for all classes of its parts."""
         at = self._context.changes, self._context.planned_at
-        if self._gang_refusals[0] != at:
-            self._gang_refusals = at, {}
-        refusals = self._gang_refusals[1]
-        if gang not in refusals:
-            refusals[gang] = self._find_gang_refusal(gang, shares)
-        return refusals[gang]
+        return self._gang_refusals.get(at, gang, lambda: self._find_gang_refusal(gang, shares))
 
     def _find_gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
         context, current = self._context, self._context.queue_usage.current_quota()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
+from controller.engine.context import SharedResults
 from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head, SchedulableClass
@@ -48,8 +49,7 @@ class PreemptionPass:
         self._policy = admission.context.policy
         self._candidates = admission.candidates
         self._failed: set[WorkloadClass] = set()
-        self._gang_plans: tuple[int, dict[tuple[HyperJobGang, QueueName], FoundPlan]] = -1, {}
-        """Results of ``_plan_for`` for gangs, and *changes* of the context when they were computed."""
+        self._gang_plans = SharedResults[tuple[HyperJobGang, QueueName], FoundPlan]()
 
     def run(self) -> Steps[bool]:
         """Carry out all preemptions that succeed; say whether there was any."""
@@ -149,12 +149,8 @@ class PreemptionPass:
         gang = head.workload_class.gang
         if gang is None or not self._context.workloads.gangs.is_all_or_nothing(gang):
             return self._search_plan_for(head)
-        if self._gang_plans[0] != self._context.changes:
-            self._gang_plans = self._context.changes, {}
-        key, plans = (gang, head.leaf.name), self._gang_plans[1]
-        if key not in plans:
-            plans[key] = self._search_plan_for(head)
-        return plans[key]
+        key = gang, head.leaf.name
+        return self._gang_plans.get(self._context.changes, key, lambda: self._search_plan_for(head))
 
     def _search_plan_for(self, head: Head) -> FoundPlan:
         """Search a plan for a blocked head.
