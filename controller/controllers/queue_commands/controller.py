@@ -203,14 +203,14 @@ class CommandController:
 
     async def _execute_deleted(self) -> None:
         while self._deleted:
-            command = self._deleted[0]
-            queues: list[Queue] = []
+            command, hierarchy = self._deleted[0], None
             if command.action in QUEUE_ACTIONS and self._dependencies.allows_namespace(command.metadata.namespace):
-                queues = [decode_queue(raw) async for raw in self._api.list_items(QUEUES.path)]
+                hierarchy = QueueHierarchy.of([decode_queue(raw) async for raw in self._api.list_items(QUEUES.path)])
             del self._deleted[0]
-            await self._execute(command, QueueHierarchy.of(queues))
+            await self._execute(command, hierarchy)
 
-    async def _execute(self, command: Command, hierarchy: QueueHierarchy) -> None:
+    async def _execute(self, command: Command, hierarchy: QueueHierarchy | None) -> None:
+        """Execute *command* with the queues as they were read; ``None``: it may not change any."""
         namespace, target = command.metadata.namespace, command.target
         log.info("command received", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
@@ -218,7 +218,7 @@ class CommandController:
             if not resumed:
                 log.info("no aborted workload to resume", namespace=namespace, name=target.name)
             return
-        if not self._dependencies.allows_namespace(namespace):
+        if hierarchy is None:
             remedy = "create it in a namespace of queueCommandNamespaces"
             log.warning("command refused", action=command.action, queue=target.name, namespace=namespace, remedy=remedy)
             return
