@@ -218,13 +218,13 @@ class ClaimIndex:
         """Return what the claims of *workload* require, ``None`` without claims; *on_move* is the default."""
         count = self._by_workload.count(workload)
         if count > _MAX_READ_CLAIMS:  # to read them all for each of them would take minutes for a list of many
-            return DataRequirement(f"it has {count} DataSourceClaims; use at most {MAX_CLAIMS}")
+            return _too_many(count)
         keys = sorted(self._by_workload.of(workload))
         claims = [claim for key in keys if not (claim := self._claims[key]).deleting]
         if not claims:
             return None
         if len(claims) > MAX_CLAIMS:
-            return DataRequirement(f"it has {len(claims)} DataSourceClaims; use at most {MAX_CLAIMS}")
+            return _too_many(len(claims))
         required = [claim for claim in claims if not claim.is_preferred]
         held = [frozenset(source.clusters) for claim in required if (source := self.bound_source(claim)) is not None]
         return DataRequirement(
@@ -273,6 +273,10 @@ def _parse_time(text: str) -> int | None:
         return to_milliseconds(datetime.fromisoformat(text))
     except ValueError:
         return None
+
+
+def _too_many(claims: int) -> DataRequirement:
+    return DataRequirement(f"it has {claims} DataSourceClaims; use at most {MAX_CLAIMS}")
 
 
 def _is_usable(claim: ObservedClaim) -> bool:
