@@ -122,16 +122,15 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
         return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
-    known = seen
     capacity = capacity.with_data_of(hyperjob)
     try:
-        split_status, reason = _split(hyperjob, known, capacity)
+        split_status, reason = _split(hyperjob, seen, capacity)
         if reason is not None and split_status.specification != spec_fingerprint(hyperjob):
             return HyperJobState("Pending", reason.message, split_status, reason.reason, is_valid=False)
         tried = retry_failed_parts(hyperjob, split_status, capacity)
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
-        return HyperJobState("Pending", f"it cannot be split: {error}", known, "Invalid", is_valid=False)
+        return HyperJobState("Pending", f"it cannot be split: {error}", seen, "Invalid", is_valid=False)
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:
