@@ -153,11 +153,13 @@ class DispatchedRequests:
         self, binding: CachedBinding, requests: WorkloadRequests, generation: int | None
     ) -> WorkloadRequests:
         """Return *requests* with those of the earlier templates for the replicas that still have one (D7)."""
-        pod, outdated = requests.pods[0], _outdated_replicas(binding, generation)
+        pod = requests.pods[0]
         rollout = self._rollouts.setdefault(binding.uid, _Rollout(pod))
         if rollout.pod != pod:
-            rollout.earlier = elementwise_max(rollout.earlier, rollout.pod)
-        rollout.pod = pod
+            rollout.earlier, rollout.pod = elementwise_max(rollout.earlier, rollout.pod), pod
+        if not rollout.earlier:
+            return requests
+        outdated = _outdated_replicas(binding, generation)
         if outdated == 0:
             rollout.earlier, rollout.outdated = EMPTY, None
         extra = scale(positive(remaining(rollout.earlier, pod)), outdated or 0)

@@ -15,7 +15,7 @@ from controller.cache.translate.units import to_milliseconds
 #: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
 #: Status field of Deployments and StatefulSets, added by Karmada.
-_TEMPLATE_GENERATION = ("resourceTemplateGeneration",)
+_TEMPLATE_GENERATION = "resourceTemplateGeneration"
 #: Pods in these phases hold no resources.
 _FINISHED_POD_PHASES = frozenset({"Succeeded", "Failed"})
 #: Phases and conditions of workloads that finished without success.
@@ -49,7 +49,10 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
     except (ValueError, RecursionError):
         return JobProgress()
     found = _phase(document, rule)
-    replicas, generation = _bounded_count(value_at(document, ("replicas",))), value_at(document, _TEMPLATE_GENERATION)
+    replicas, generation = (
+        _bounded_count(value_at(document, ("replicas",))),
+        value_at(document, (_TEMPLATE_GENERATION,)),
+    )
     return JobProgress(
         found,
         _has_run(document),
@@ -64,7 +67,7 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
 
 def _outdated(document: Any, replicas: int) -> int:
     """Return how many of *replicas* have an earlier template; Karmada leaves ``updatedReplicas`` out where it is 0."""
-    if not replicas or not {*_TEMPLATE_GENERATION, "updatedReplicas"} & document.keys():
+    if not replicas or not (_TEMPLATE_GENERATION in document or "updatedReplicas" in document):
         return 0
     return max(replicas - _bounded_count(document.get("updatedReplicas")), 0)
 
