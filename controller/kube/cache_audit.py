@@ -24,7 +24,7 @@ from controller.kube.watch_events import read_meta
 _VERSION_CHECK_INTERVAL = 15
 
 
-class Difference(NamedTuple):
+class CacheDifference(NamedTuple):
     """How the cache differs from the server."""
 
     message: str
@@ -77,7 +77,7 @@ class CacheAudit:
 
     async def find_difference(
         self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()
-    ) -> Difference | None:
+    ) -> CacheDifference | None:
         """Return which events up to *version* were missed, ``None`` if none is known.
 
         Nothing is known if the server does not answer, and between the rare comparisons of a list with a selector.
@@ -94,7 +94,7 @@ class CacheAudit:
         except _DifferenceError as error:
             return error.difference
         held = len(self._view) + len(lacking)
-        return None if held == count else Difference(f"the cache has {held} objects, the server has {count}")
+        return None if held == count else CacheDifference(f"the cache has {held} objects, the server has {count}")
 
     async def _count(self, version: str) -> int:
         page = await self._read(version, limit=1)
@@ -120,14 +120,14 @@ class CacheAudit:
         meta = read_meta(raw)
         held, stored = self._view.version(meta.namespace, meta.name), meta.resource_version
         if held is None and (meta.namespace, meta.name) not in lacking:
-            raise _DifferenceError(Difference(f"{meta.path} is not cached, the server has it in version {stored}"))
+            raise _DifferenceError(CacheDifference(f"{meta.path} is not cached, the server has it in version {stored}"))
         if held is None or not (stored.isdecimal() and version.isdecimal()):
             return
         # Responses to writes may be newer than the list.
         is_restored = int(stored) < held <= int(version)
         if held < int(stored) or is_restored:
             message = f"{meta.path} is cached in version {held}, the server has {stored}"
-            raise _DifferenceError(Difference(message, is_restored))
+            raise _DifferenceError(CacheDifference(message, is_restored))
 
     async def _read(self, version: str, *, limit: int, token: str = "", metadata_only: bool = False) -> Page:
         asked = {} if token else {"resourceVersion": version, "resourceVersionMatch": "Exact"}
@@ -138,6 +138,6 @@ class CacheAudit:
 class _DifferenceError(Exception):
     """An object is not cached, or in another version than the server's."""
 
-    def __init__(self, difference: Difference) -> None:
+    def __init__(self, difference: CacheDifference) -> None:
         super().__init__(difference.message)
         self.difference = difference

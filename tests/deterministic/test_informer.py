@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from controller.kube.cache_audit import CacheAudit, Difference
+from controller.kube.cache_audit import CacheAudit, CacheDifference
 from controller.kube.collection import Collection
 from controller.kube.informer import Informer, WatchOptions, audited_informer
 from tests.deterministic.clock import simulate
@@ -121,7 +121,7 @@ class Versions(dict[tuple[str, str], int]):
     ],
 )
 def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost, extra, unreadable, found):
-    async def main() -> list[Difference | None]:
+    async def main() -> list[CacheDifference | None]:
         server = new_server(asyncio.get_running_loop().time)
         for name in "ab":
             send(server, "POST", PATH, thing(name, {"size": 1}))
