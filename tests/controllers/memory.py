@@ -29,8 +29,8 @@ class Traffic(NoFaults):
         """Number of the write that never arrives."""
         self.fail_after: int | None = None
         """Number of the write with a lost answer."""
-        self.reject: Callable[[Call], bool] | None = None
-        """Whether the server answers a request with an error."""
+        self.error: Callable[[Call], tuple[int, str] | None] = lambda _: None
+        """Returns status and message of the error that answers a request, ``None`` for the server's own answer."""
         self.on_write: Callable[[], object] = lambda: None
         self.on_failure: Callable[[], None] = lambda: None
 
@@ -39,9 +39,9 @@ class Traffic(NoFaults):
         self.requests.append(text)
         if self.is_instant:
             route.there = route.back = 0
-        if self.reject is not None and self.reject(call):
-            message = "field not declared in schema"
-            route.response = Response(500, {"kind": "Status", "code": 500, "message": message})
+        if error := self.error(call):
+            status, message = error
+            route.response = Response(status, {"kind": "Status", "code": status, "message": message})
         if call.is_write:
             self.writes.append(text)
             self.on_write()

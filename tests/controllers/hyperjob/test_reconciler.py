@@ -254,7 +254,12 @@ async def test_rejected_part_is_reported_until_it_is_accepted(harness):
     """The API server has stored the template, but the definition of Jobs or a policy does not accept it."""
     harness.submit(two_copies())
     reconciler, key = harness.new_reconciler(), ObjectKey(NAMESPACE, "llm")
-    harness.traffic.reject = lambda call: call.is_write and call.request.path.endswith("/jobs/llm-t-0")
+
+    def reject(call):
+        is_part = call.is_write and call.request.path.endswith("/jobs/llm-t-0")
+        return (500, "field not declared in schema") if is_part else None
+
+    harness.traffic.error = reject
     messages = []
     for _ in range(3):
         with pytest.raises(ApiError):
@@ -267,7 +272,7 @@ async def test_rejected_part_is_reported_until_it_is_accepted(harness):
     with pytest.raises(ApiError):
         await reconciler.reconcile(HYPERJOBS, key)
     assert len(harness.traffic.writes) == writes + 1, "the status is not written again"
-    harness.traffic.reject = None
+    harness.traffic.error = lambda _: None
     for _ in range(2):
         await reconciler.reconcile(HYPERJOBS, key)
     assert (harness.status()["message"], harness.names()) == ("2 of 2 parts are pending", ["llm-t-0", "llm-t-1"])

@@ -12,27 +12,8 @@ from controller.kube.events import EventMessage
 from controller.kube.informer import WatchOptions
 from tests.controllers.memory import MemoryControlPlane, Traffic, connect
 from tests.deterministic import kinds
-from tests.deterministic.network import Call, Route
-from tests.deterministic.reads import Response
+from tests.deterministic.network import Call
 from tests.virtual_time import virtual_time
-
-
-class Refusals(Traffic):
-    """Answers some requests with an error, once each."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.refused: list[tuple[str, str, int]] = []
-        """Method, end of the path and status of the answers."""
-
-    def on_request(self, call: Call, route: Route) -> None:
-        super().on_request(call, route)
-        for refused in self.refused:
-            method, end, status = refused
-            if not call.is_watch and call.request.method == method and call.request.path.endswith(end):
-                self.refused.remove(refused)
-                route.response = Response(status, {"kind": "Status", "code": status, "message": "refused"})
-                return
 
 
 class Harness(MemoryControlPlane):
@@ -40,7 +21,10 @@ class Harness(MemoryControlPlane):
 
     def __init__(self) -> None:
         super().__init__(kinds.SYSTEM, asyncio.get_running_loop().time)
-        self.traffic = Refusals()
+        self.traffic = Traffic()
+        self.traffic.error = self.error
+        self.refused: list[tuple[str, str, int]] = []
+        """Method, end of the path and status of requests that are answered with an error, once each."""
         self.busy = False
         self.leads_for = 100
         """Number of writes after which the process loses leadership."""
@@ -52,6 +36,14 @@ class Harness(MemoryControlPlane):
     def queue(self, name: str, parent: str = "root") -> None:
         head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
         self.send("POST", QUEUES.path, {**head, "metadata": {"name": name}, "spec": {"parent": parent}})
+
+    def error(self, call: Call) -> tuple[int, str] | None:
+        for refused in self.refused:
+            method, end, status = refused
+            if not call.is_watch and call.request.method == method and call.request.path.endswith(end):
+                self.refused.remove(refused)
+                return status, "refused"
+        return None
 
     def command(self, action: str, queue: str = "q", **metadata: Any) -> None:
         target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": queue}
@@ -96,10 +88,10 @@ class Harness(MemoryControlPlane):
 async def test_command_is_executed_after_an_error(refused):
     harness = Harness()
     async with harness.running():
-        harness.traffic.refused.append(refused)
+        harness.refused.append(refused)
         harness.command("CloseQueue")
         await asyncio.sleep(5)
-        assert harness.traffic.refused == []
+        assert harness.refused == []
         assert harness.state() == "Closed"
         assert harness.send("GET", harness.folder(COMMANDS))["items"] == []
 
@@ -119,7 +111,7 @@ async def test_command_with_a_finalizer_is_executed_once():
 async def test_command_that_may_not_be_deleted_blocks_no_other():
     harness = Harness()
     async with harness.running():
-        harness.traffic.refused.append(("DELETE", "/commands/b", 403))
+        harness.refused.append(("DELETE", "/commands/b", 403))
         harness.command("OpenQueue", name="b")
         harness.command("CloseQueue")
         await asyncio.sleep(5)
@@ -135,7 +127,7 @@ async def test_queue_that_cannot_be_changed_blocks_no_command():
         harness.queue(name, parent="q")
     harness.queue("other")
     async with harness.running():
-        harness.traffic.refused.append(("PATCH", "/queues/invalid", 422))
+        harness.refused.append(("PATCH", "/queues/invalid", 422))
         harness.command("CloseQueue")
         harness.command("CloseQueue", "other", name="later")
         await asyncio.sleep(5)
