@@ -28,6 +28,7 @@ from pydantic_core import ErrorDetails
 
 from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
+from controller.api.yaml_errors import describe_yaml_error
 
 _FORM = re.compile(r"([0-9]{1,9})([smh])")
 
@@ -396,7 +397,9 @@ def load_configuration(text: str) -> VolcanoGlobalConfiguration:
     try:
         document = yaml.load(text, Loader=_StrictLoader)  # noqa: S506 - a SafeLoader that also refuses repeated keys
     except (yaml.YAMLError, ValueError, RecursionError) as error:
-        raise ConfigurationError(f"the VolcanoGlobalConfiguration is not valid YAML: {_yaml_problem(error)}") from error
+        raise ConfigurationError(
+            f"the VolcanoGlobalConfiguration is not valid YAML: {describe_yaml_error(error)}"
+        ) from error
     return check_configuration(document)
 
 
@@ -471,13 +474,6 @@ def _format_error(details: ErrorDetails) -> str:
         return f"{path}: unknown key; {_suggest(str(details['loc'][-1]))}"
     message = details["msg"].removeprefix("Value error, ")
     return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
-
-
-def _yaml_problem(error: Exception) -> str:
-    """Return the problem with its place on one line."""
-    mark = getattr(error, "problem_mark", None)
-    place = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-    return f"{place}{getattr(error, 'problem', None) or ' '.join(str(error).split())}"
 
 
 def _suggest(key: str) -> str:

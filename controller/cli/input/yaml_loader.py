@@ -14,6 +14,8 @@ from typing import Any, NoReturn
 
 import yaml
 
+from controller.api.yaml_errors import describe_yaml_error
+
 _MAX_DEPTH = 100
 _MAX_VALUES = 2_000_000
 """Maximum number of values in one document after alias expansion."""
@@ -177,7 +179,7 @@ def _yaml_values(text: str, watch: Callable[[int], None]) -> Iterator[Any]:
         try:
             event = next(events, None)
         except yaml.YAMLError as error:
-            raise ParseError(_describe_error(error)) from error
+            raise ParseError(describe_yaml_error(error)) from error
         if event is None:
             return
         if number % _WATCHED == 0 and event.start_mark:
@@ -188,14 +190,6 @@ def _yaml_values(text: str, watch: Callable[[int], None]) -> Iterator[Any]:
             yield builder.value
         else:
             builder.handle(event)
-
-
-def _describe_error(error: yaml.YAMLError) -> str:
-    mark = getattr(error, "problem_mark", None)
-    if mark is not None:
-        problem = getattr(error, "problem", None) or "invalid YAML"
-        return f"line {mark.line + 1}, column {mark.column + 1}: {problem}"
-    return " ".join(str(error).split())
 
 
 def _build_mapping(done: _OpenCollection) -> dict[str, Any]:
