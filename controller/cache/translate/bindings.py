@@ -71,14 +71,6 @@ class PlacementError(ValueError):
     """An invalid placement, or one that is too large; the message names the field."""
 
 
-def _suspension(suspension: wire.Suspension | None) -> wire.Suspension | None:
-    if suspension is None:
-        return None
-    shared = _SUSPENSIONS[suspension.scheduling, suspension.dispatching]
-    on_clusters = suspension.dispatching_on_clusters
-    return msgspec.structs.replace(shared, dispatching_on_clusters=on_clusters) if on_clusters else shared
-
-
 def translate_placement(wire_placement: wire.Placement | None) -> Placement:
     """Return the engine's form of a placement; without one, any cluster."""
     if wire_placement is None:
@@ -318,6 +310,14 @@ class BindingTranslator:
         )
         ends = [found.ended_at for found in courses if found.ended_at is not None]
         return self._progress.get(progress, lambda: progress), max(ends, default=None)
+
+
+def _suspension(suspension: wire.Suspension | None) -> wire.Suspension | None:
+    if suspension is None:
+        return None
+    shared = _SUSPENSIONS[suspension.scheduling, suspension.dispatching]
+    on_clusters = suspension.dispatching_on_clusters
+    return msgspec.structs.replace(shared, dispatching_on_clusters=on_clusters) if on_clusters else shared
 
 
 def _read_placement(asked: wire.Placement | None) -> Placement | PlacementError:
