@@ -105,7 +105,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.INTERNAL_ERROR: "it is retried after a minute; report the error in the controller's log",
 }
 
-#: The message of a pending workload whose clusters are kept free for an advance reservation (O11).
+#: Why a workload is pending where an advance reservation needs all of its clusters (O11).
 _RESERVED_IN_ADVANCE = "its clusters are kept free for {subject}, and it is not expected to end before"
 _AMOUNTS_RESERVED_IN_ADVANCE = (
     "it requests {asked} {resource}, but only {available} of '{cluster}' are not kept free for {subject}, and it is "

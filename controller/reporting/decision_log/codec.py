@@ -175,7 +175,7 @@ _WORKLOAD_DEFAULTS: Final = {
     field.name: _default_value(field) for field in fields(Workload) if field.name not in (_REQUIREMENTS, _DETAILS)
 }
 
-#: A line has the details of a workload beside its other fields.
+#: A line has the details of a workload in addition to its other fields.
 _DETAILS_DEFAULTS: Final = {field.name: _default_value(field) for field in fields(WorkloadDetails)}
 
 
