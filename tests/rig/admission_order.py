@@ -19,7 +19,7 @@ from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of, placement
 _KEPT_SECONDS = 60
 """For how long after the horizon of a decision ended usage is stored: decisions are judged in the order of writes."""
 _UNPLACED_SECONDS = 330
-"""For how long a workload that Karmada had not placed when it was evicted is charged (P5)."""
+"""For how long a workload that no cluster had reported when it was evicted is charged (P5)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,9 @@ class AdmissionOrder:
             now = parse_binding(change.after) if change.after is not None else None
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
             if before is not None and before.holds and (now is None or not now.holds):
-                delay = 0 if before.clusters or now is None else _UNPLACED_SECONDS
+                # Until a cluster has reported it, Karmada may be placing it once more.
+                delay = 0 if now is None or (before.clusters and before.listed) else _UNPLACED_SECONDS
+                self._ended = [each for each in self._ended if each[1] != before.uid]
                 self._ended.append((change.at + delay, before.uid, self._hold(before, change.at)))
 
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
