@@ -20,6 +20,8 @@ class ApiError(Exception):
 
     metric_label: ClassVar[str] = "refused"
     """Value of the ``outcome`` label in metrics."""
+    is_rejection: ClassVar[bool] = True
+    """Whether the server rejected the content of the request, so that requests for other objects need not wait."""
 
     def __init__(self, request: str, status: int, message: str, *, retry_after: float | None = None) -> None:
         super().__init__(f"{request}: {status} {message}" if status else f"{request}: {message}")
@@ -33,6 +35,7 @@ class Unauthorized(ApiError):
     """401: the credentials are not accepted."""
 
     metric_label = "unauthorized"
+    is_rejection = False
 
 
 class Forbidden(ApiError):
@@ -80,18 +83,21 @@ class TooManyRequests(ApiError):
     """429: the server is overloaded or starting."""
 
     metric_label = "throttled"
+    is_rejection = False
 
 
 class ServerError(ApiError):
     """5xx: the server failed; a write may have been carried out."""
 
     metric_label = "server_error"
+    is_rejection = False
 
 
 class Unreachable(ApiError):
     """No response or an incomplete one; a write may have been carried out unless it was never sent."""
 
     metric_label = "unanswered"
+    is_rejection = False
 
     def __init__(self, request: str, message: str, *, sent: bool = True) -> None:
         super().__init__(request, 0, message)

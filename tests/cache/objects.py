@@ -6,6 +6,7 @@ from typing import Any
 
 from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
+from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
 from tests.clusters import with_models
 
@@ -19,6 +20,15 @@ DEPLOYMENTS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_versi
 """The configuration that gates Deployments."""
 
 _versions = itertools.count(1000)
+
+
+def complete_store() -> Store:
+    """Return a cache for which every kind was listed, without objects."""
+    store = Store()
+    for kind in (store.bindings, store.cluster_bindings, store.queues, store.clusters, store.jobs):
+        kind.replace([])
+    store.priority_classes.replace([])
+    return store
 
 
 def raw(obj: dict[str, Any]) -> bytes:

@@ -43,6 +43,9 @@ _UNBOUND_POLL_SECONDS = 5.0
 #: Interval at which a job is checked again whose status cannot be written yet, or has changed meanwhile.
 _RETRY_MS = 2_000
 
+#: Interval at which a status is tried again that the API server rejects, for example because the job is invalid.
+_REJECTED_RETRY_MS = 60_000
+
 #: Minimum interval between two statuses of one job, as for its events.
 _MIN_REPEAT_MS = 10_000
 
@@ -215,8 +218,11 @@ class JobStatusController:
         except NotFound:
             pass
         except ApiError as error:
-            delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("job status not written", namespace=job.key.namespace, name=job.key.name, error=str(error))
+            if error.is_rejection:
+                self._retry(job.key, _REJECTED_RETRY_MS)
+                return
+            delay = self._backoff.next_delay(at_least=error.retry_after)
             self._retry(job.key, int(delay * 1000))
             await asyncio.sleep(delay)
             return

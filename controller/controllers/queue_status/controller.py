@@ -68,20 +68,24 @@ class QueueStatusController:
             await self._wake.wait()
             await wait_until_idle(self._dependencies.is_busy, seconds=_MAX_DELAY_SECONDS)
             self._wake.clear()
-            if self._is_active:
-                await self._write_all()
-            await asyncio.sleep(_INTERVAL_SECONDS)
+            delay = 0.0
+            if self._is_active and await self._write_all():
+                # Those that were rejected are tried again, after the others.
+                self._wake.set()
+                delay = self._backoff.next_delay()
+            await asyncio.sleep(max(delay, _INTERVAL_SECONDS))
 
     @property
     def _is_active(self) -> bool:
         needed = self._dependencies
         return needed.may_write() and needed.is_enabled() and self._store.is_complete
 
-    async def _write_all(self) -> None:
+    async def _write_all(self) -> int:
+        """Write all statuses that have changed; return how many the API server rejected."""
         state = self._dependencies.state()
         quota = state.current_quota
         if quota is None or state.queue_shares is None:
-            return
+            return 0
         usage, workloads = state.current_usage, tuple(state.workloads.values())
         counted = WorkloadCounts()
         for first in range(0, len(workloads), _SLICE):
@@ -91,16 +95,19 @@ class QueueStatusController:
             (queue, status_patch(queue, queue_counts(queue.key, counted, queue_usage(queue.key, quota, usage))))
             for queue in sorted(self._store.queues, key=lambda queue: queue.key)
         ]
+        rejected = 0
         for queue, patch in patches:
             if patch is not None and self._dependencies.may_write():
-                await self._write(queue, msgspec.json.encode(patch))
+                rejected += not await self._write(queue, msgspec.json.encode(patch))
+        return rejected
 
     def _is_running(self, workload: Workload) -> bool:
         binding = self._store.binding(workload.uid)
         progress = binding.progress if binding is not None else ()
         return any(cluster.phase is WorkloadPhase.RUNNING for cluster in progress)
 
-    async def _write(self, queue: CachedQueue, patch: bytes) -> None:
+    async def _write(self, queue: CachedQueue, patch: bytes) -> bool:
+        """Write one status; return whether the API server did not reject it."""
         try:
             await self._api.patch(f"{QUEUES.item_path('', queue.key)}/status", patch, kind="merge")
         except Conflict:
@@ -108,9 +115,11 @@ class QueueStatusController:
         except NotFound:
             pass
         except ApiError as error:
-            delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("queue status not written", queue=queue.key, error=str(error))
+            if error.is_rejection:
+                return False
             self._wake.set()
-            await asyncio.sleep(delay)
+            await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
         else:
             self._backoff.reset()
+        return True

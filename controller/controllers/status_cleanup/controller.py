@@ -28,6 +28,9 @@ from controller.scheduling.writes import Write
 #: Interval at which workloads that have not left their clusters yet are checked, in seconds.
 _POLL_SECONDS = 1.0
 
+#: Interval at which a status is tried again that the API server rejects, for example because the job is invalid.
+_REJECTED_RETRY_MS = 60_000
+
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
@@ -39,7 +42,8 @@ class StaleStatusController:
         self._store = store
         self._may_write = may_write
         self._clock = clock
-        self._pending = dict[WorkloadUid, None]()
+        self._pending = dict[WorkloadUid, int]()
+        """The workloads to correct, and the time before which they are not tried."""
         self._needs_listing = False
         """Whether this process became the leader and has not listed evicted workloads yet."""
         self._backoff = Backoff(initial=1, maximum=60)
@@ -48,7 +52,7 @@ class StaleStatusController:
     def on_write(self, write: Write, _: CachedBinding) -> None:
         """Queue the workload that *write* evicts; ignore other writes."""
         if write.effect == "evict":
-            self._pending[write.uid] = None
+            self._pending[write.uid] = 0
             self._wake.set()
 
     def on_leading(self) -> None:
@@ -72,15 +76,15 @@ class StaleStatusController:
             return
         self._needs_listing = False
         for bindings in (self._store.bindings, self._store.cluster_bindings):
-            self._pending.update((binding.uid, None) for binding in bindings if _was_evicted(binding))
+            self._pending.update((binding.uid, 0) for binding in bindings if _was_evicted(binding))
 
     async def _reconcile_all(self) -> None:
         """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
-        for uid in tuple(self._pending):
+        for uid, retry_at in tuple(self._pending.items()):
             binding = self._store.binding(uid)
             if binding is None or not _was_evicted(binding):
                 del self._pending[uid]
-            elif not binding.progress and not binding.evicting_from:
+            elif not binding.progress and not binding.evicting_from and retry_at <= self._clock():
                 await self._reconcile(binding)
 
     async def _reconcile(self, binding: CachedBinding) -> None:
@@ -91,9 +95,11 @@ class StaleStatusController:
         except NotFound:
             del self._pending[binding.uid]
         except ApiError as error:
-            delay = self._backoff.next_delay(at_least=error.retry_after)
             log.warning("stale status not corrected", namespace=binding.namespace, name=binding.name, error=str(error))
-            await asyncio.sleep(delay)
+            if error.is_rejection:
+                self._pending[binding.uid] = self._clock() + _REJECTED_RETRY_MS
+            else:
+                await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
         else:
             self._backoff.reset()
             if has_left:

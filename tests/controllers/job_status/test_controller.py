@@ -7,11 +7,13 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from controller.cache.objects import VOLCANO_JOB, TemplateKey
 from controller.cache.store import Store
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.job_status.pending_status import PendingStatus, admitted_status
+from controller.engine.reasons import Reason
 from controller.engine.state.workloads import WorkloadState
-from controller.kube.errors import Conflict
+from controller.kube.errors import Conflict, Invalid
 from tests.cache import objects
 from tests.deterministic.clock import simulate
 
@@ -25,6 +27,43 @@ class RejectingApi:
     async def patch(self, *_: Any, **__: Any) -> None:
         self.attempts.append(asyncio.get_running_loop().time())
         raise Conflict("PATCH", 409, "the object has been modified")
+
+
+class ValidatingApi(RejectingApi):
+    """An API server that accepts only the statuses of some jobs."""
+
+    async def patch(self, path: str, *_: Any, **__: Any) -> None:
+        self.attempts.append(asyncio.get_running_loop().time())
+        if "invalid" in path:
+            raise Invalid(f"PATCH {path}", 422, "spec.tasks: Invalid value")
+        await asyncio.sleep(0.01)
+        self.written = path
+
+
+def test_rejected_status_delays_no_other_job():
+    async def main() -> ValidatingApi:
+        loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
+        needed: Any = JobStatusDependencies(
+            state=lambda: SimpleNamespace(workloads={}),
+            may_write=lambda: True,
+            is_enabled=lambda: True,
+            is_busy=lambda: False,
+            record_event=lambda _: None,
+            per_second=100,
+        )
+        controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
+        for name in (*(f"invalid-{number}" for number in range(9)), "train"):
+            store.jobs.upsert(store.jobs.decode(objects.job(name)))
+            status = PendingStatus(Reason.NO_MATCHING_POLICY, str, 0)
+            controller._queue(TemplateKey(VOLCANO_JOB, "ml", name), status)
+        running = loop.create_task(controller.run())
+        await asyncio.sleep(30)
+        running.cancel()
+        return api
+
+    api = simulate(main, 1)
+    assert (api.written.split("/")[-2], len(api.attempts)) == ("train", 10)
+    assert api.attempts[-1] < 1
 
 
 def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:

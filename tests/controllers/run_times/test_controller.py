@@ -32,10 +32,7 @@ class World:
             body = {"metadata": {"name": "volcano-global-run-times"}, "data": {RUN_TIMES_KEY: stored}}
             send(self.server, "POST", PATH.rpartition("/")[0], body)
         self.leads = True
-        self.store = store = Store()
-        for cache in (store.bindings, store.cluster_bindings, store.queues, store.clusters, store.jobs):
-            cache.replace([])
-        store.priority_classes.replace([])
+        self.store = store = objects.complete_store()
         self.controller = RunTimesController(
             connect(self.server, self.traffic), store, "karmada-system", may_write=lambda: self.leads, clock=lambda: NOW
         )

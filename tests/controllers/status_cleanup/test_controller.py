@@ -10,7 +10,7 @@ import pytest
 from controller.cache.store import Store
 from controller.controllers.status_cleanup.controller import StaleStatusController
 from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
-from controller.kube.errors import NotFound
+from controller.kube.errors import Invalid, NotFound
 from tests.cache import objects
 from tests.deterministic.clock import simulate
 
@@ -87,6 +87,31 @@ def test_status_is_unchanged_after_a_later_admission(spec, status):
 def test_status_is_corrected_after_a_report_that_the_cache_lacks():
     api = api_after(EVICTED, leaves=True, aggregatedStatus=[{"clusterName": "m1"}])
     assert api.patched == ["resourcebindings", "jobs"]
+
+
+class ValidatingApi(SlowApi):
+    """An API server that accepts only the statuses of some jobs."""
+
+    async def patch(self, path: str, *_: Any, **__: Any) -> None:
+        if "jobs/invalid" in path:
+            raise Invalid(f"PATCH {path}", 422, "spec.tasks: Invalid value")
+        self.patched.append(path.split("/")[-2])
+
+
+def test_rejected_status_delays_no_other_workload():
+    async def main() -> list[str]:
+        api, store = ValidatingApi(EVICTED, {}), objects.complete_store()
+        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
+        for name in (*(f"invalid-{number}" for number in range(9)), "train"):
+            record = objects.admission_record(uid=f"rb-{name}", queue="a", evictions=1)
+            store.bindings.upsert(store.bindings.decode(objects.binding(name, record=record)))
+        controller.on_leading()
+        running = asyncio.get_running_loop().create_task(controller.run())
+        await asyncio.sleep(1)
+        running.cancel()
+        return api.patched
+
+    assert "train" in simulate(main, 1)
 
 
 META = {"metadata": {"uid": "u", "resourceVersion": "7", "name": "train"}}
