@@ -201,6 +201,20 @@ def write(response: Response) -> bytes:
     return _ENCODER.encode(_ReviewResponse(response))
 
 
+def leaves_unchanged(request: Request, *names: str) -> bool:
+    """Return whether an update leaves these members of the object as they were, so that it breaks no rule about them.
+
+    It may remove a finalizer of an object that was stored before the rules were as they are.
+    """
+    if request.operation != "UPDATE":
+        return False
+    try:
+        new, old = request.members, members(request.old_object)
+    except (ValueError, RecursionError):
+        return False
+    return all(new.get(name) == old.get(name) for name in names)
+
+
 def members(raw: bytes | msgspec.Raw) -> Members:
     """Return the members of a JSON object; raise `ValueError` if a key is repeated.
 

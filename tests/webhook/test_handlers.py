@@ -35,6 +35,27 @@ def test_every_handler_is_tested():
     assert set(REVIEWED) == set(HANDLERS)
 
 
+INVALID = {
+    "/jobs/validate": volcano_job(tasks="none"),
+    "/jobs/mutate": volcano_job(tasks="none"),
+    "/hyperjobs/validate": document() | {"spec": {"replicatedJobs": [{"name": "a", "replicas": -1}]}},
+    "/queues/validate": volcano_queue(weight=-1),
+    "/datasourceclaims/validate": data_source_claim(workload="train"),
+}
+"""Objects that may have been stored before the webhook was installed."""
+
+
+@pytest.mark.parametrize("path", INVALID)
+def test_invalid_stored_object_may_lose_a_finalizer(path):
+    """Otherwise neither the object nor its namespace could be deleted."""
+    new = INVALID[path]
+    old = new | {"metadata": new["metadata"] | {"finalizers": ["foregroundDeletion"]}}
+    changed = new | {"spec": new["spec"] | {"changed": 1}}
+    assert HANDLERS[path](decoded(new)).outcome is Outcome.DENIED
+    assert HANDLERS[path](decoded(new, old=old)).outcome is Outcome.ALLOWED
+    assert HANDLERS[path](decoded(changed, old=old)).outcome is Outcome.DENIED
+
+
 def is_wrong_target(path, expected, **request) -> bool:
     """Return whether the answer is that the webhook does not review *expected*, and what to do."""
     new, _ = REVIEWED[path]

@@ -4,7 +4,7 @@ from itertools import islice
 
 from controller.api.data_sources import claim_violations, decode_claim
 from controller.api.keys import DATA_SOURCE_CLAIMS
-from webhook.review import AdmissionResponse, Request, allowed, denied, exempt, validate_target
+from webhook.review import AdmissionResponse, Request, allowed, denied, exempt, leaves_unchanged, validate_target
 
 _MAX_VIOLATIONS = 10
 
@@ -16,6 +16,8 @@ def validate_claim(request: Request, exempt_namespaces: frozenset[str]) -> Admis
         return denial
     if request.namespace in exempt_namespaces:
         return exempt()
+    if leaves_unchanged(request, "spec"):
+        return allowed()
     try:
         violations = list(islice(claim_violations(decode_claim(request.object), request.namespace), _MAX_VIOLATIONS))
     except (ValueError, RecursionError) as error:

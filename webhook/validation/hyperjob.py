@@ -14,7 +14,17 @@ from controller.api.hyperjob_validation import default_device_limits, hyperjob_v
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from webhook.queue_cache import QueueCache
-from webhook.review import AdmissionResponse, Operation, Request, allowed, denied, exempt, patched, validate_target
+from webhook.review import (
+    AdmissionResponse,
+    Operation,
+    Request,
+    allowed,
+    denied,
+    exempt,
+    leaves_unchanged,
+    patched,
+    validate_target,
+)
 from webhook.validation.job import JobPolicy
 from webhook.validation.job_rules import job_violations
 from webhook.validation.job_types import MAX_TASKS, read_job
@@ -44,6 +54,8 @@ def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueCache) -
         return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
+    if leaves_unchanged(request, "spec"):
+        return allowed()
     try:
         hyperjob = _read(request)
         violations = list(islice(_violations(hyperjob, policy), _MAX_VIOLATIONS))

@@ -13,7 +13,17 @@ from itertools import islice
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
 from webhook.queue_cache import QueueCache
-from webhook.review import AdmissionResponse, Operation, Request, allowed, denied, exempt, patched, validate_target
+from webhook.review import (
+    AdmissionResponse,
+    Operation,
+    Request,
+    allowed,
+    denied,
+    exempt,
+    leaves_unchanged,
+    patched,
+    validate_target,
+)
 from webhook.validation.job_rules import changed_immutable_fields, job_violations, resize_warning, update_violations
 from webhook.validation.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.validation.pod import MAX_NAME_LENGTH
@@ -82,7 +92,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
         job = read_job(request.object)
         old = read_job(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
-        return _decode_failed(request, error)
+        return allowed() if leaves_unchanged(request, "spec") else _decode_failed(request, error)
     if old is None:
         return patched(*_default_patch(job.spec, policy))
     is_unchanged = policy.queue_for(job.spec.queue) == old.spec.queue
@@ -95,6 +105,8 @@ def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> Adm
         return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
+    if leaves_unchanged(request, "spec"):
+        return allowed()
     try:
         job = read_job(request.object)
         if request.operation == "CREATE":

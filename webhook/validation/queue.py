@@ -7,6 +7,9 @@ hierarchy regardless of what was stored.
 from collections.abc import Iterator
 from itertools import islice
 
+import msgspec
+
+from controller.api.meta import WatchedObject
 from controller.api.queues import QueueSpec
 from webhook.queue_cache import (
     HIERARCHY,
@@ -18,7 +21,17 @@ from webhook.queue_cache import (
     read_queue,
     to_cached,
 )
-from webhook.review import AdmissionResponse, Operation, Outcome, Request, allowed, denied, patched, validate_target
+from webhook.review import (
+    AdmissionResponse,
+    Operation,
+    Outcome,
+    Request,
+    allowed,
+    denied,
+    leaves_unchanged,
+    patched,
+    validate_target,
+)
 from webhook.validation.queue_rules import (
     UNDELETABLE,
     Tree,
@@ -33,6 +46,7 @@ from webhook.validation.queue_rules import (
 GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"
 _MAX_VIOLATIONS = 10
+_METADATA = msgspec.json.Decoder(WatchedObject)
 
 
 def mutate_queue(request: Request) -> AdmissionResponse:
@@ -52,16 +66,29 @@ def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
         return denial
     if request.operation == "DELETE":
         return _validate_delete(request, queues)
+    if leaves_unchanged(request, "spec", "status") and _has_same_place(request):
+        return allowed()
     try:
         queue = read_queue(request.object)
         old = read_queue(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
         return _decode_failed(request, error)
-    if violations := list(islice(_spec_violations(queue, old), _MAX_VIOLATIONS)):
-        return denied(_message(request, *violations), code=422)
-    if queues.is_synced and (violations := list(islice(_hierarchy_violations(queue, old, queues), _MAX_VIOLATIONS))):
-        return denied(_message(request, *violations), code=422, depends_on_queues=True)
-    return allowed()
+    violations = list(islice(_spec_violations(queue, old), _MAX_VIOLATIONS))
+    depends_on_queues = not violations and queues.is_synced
+    if depends_on_queues:
+        violations = list(islice(_hierarchy_violations(queue, old, queues), _MAX_VIOLATIONS))
+    if not violations:
+        return allowed()
+    return denied(_message(request, *violations), code=422, depends_on_queues=depends_on_queues)
+
+
+def _has_same_place(request: Request) -> bool:
+    """Return whether an update leaves the annotations of the place in the hierarchy as they were."""
+    try:
+        new, old = (_METADATA.decode(queue).metadata.annotations for queue in (request.object, request.old_object))
+    except (ValueError, RecursionError):
+        return False
+    return all(new.get(name) == old.get(name) for name in (HIERARCHY, HIERARCHY_WEIGHTS))
 
 
 def _validate_delete(request: Request, queues: QueueCache) -> AdmissionResponse:
