@@ -68,7 +68,7 @@ class Cycle:
         stale: dict[WorkloadClass, None] = {}
         changed: set[QueueName] = set()
         # 1. Evict what may not stay; update external usage.
-        evicted, requeues = self._evict(now)
+        evicted, requeues = yield from self._evict(now)
         # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.
         context.queue_usage.update_closed_guarantees()
         yield from self._classify(stale)
@@ -108,7 +108,7 @@ class Cycle:
             is_cut=admission.is_at_limit,
         )
 
-    def _evict(self, now: int) -> tuple[list[Evict], list[Workload]]:
+    def _evict(self, now: int) -> Steps[tuple[list[Evict], list[Workload]]]:
         """Evict aborted workloads, and those moved where they do not fit, with a rejected resize, or started too late.
 
         Also returns the workloads that Karmada's scheduler is to retry.
@@ -122,7 +122,7 @@ class Cycle:
         evicted += checks.evict_moved(now)
         evicted += self.resize.evict_rejected(policy.resize, now, self._assume)
         evicted += self._reservations.evict_overrun(policy, now)
-        evicted += self._advance_reservations.evict(policy, now)
+        evicted += yield from self._advance_reservations.evict(policy, now)
         late, requeues = checks.check_timeouts(now)
         return [*evicted, *late], requeues
 

@@ -5,6 +5,7 @@ workloads that it keeps off, as far as running ones are not expected to release 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -32,6 +33,7 @@ from controller.engine.state.resources import (
 )
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import ReservedCluster, Workload, WorkloadState, WorkloadUid
+from controller.engine.steps import Steps
 
 _VictimRank = tuple[bool, int, int, int, str, str]
 
@@ -136,6 +138,8 @@ class AdvanceAmounts:
         """The reservations of amounts of each cluster, by begin."""
         self._running: dict[ClusterName, dict[WorkloadUid, Workload]] = {}
         """The admitted workloads on these clusters."""
+        self._deferred: set[ClusterName] | None = None
+        """Clusters to update at the end of ``deferring``; ``None`` outside of it."""
         self._now = 0
         self._valid_until: int | None = None
         """When what is kept free changes without an event; ``None``: never."""
@@ -180,8 +184,22 @@ class AdvanceAmounts:
             if workload is not None:
                 self._running[name][workload.uid] = workload
         # Where charges change, the change of usage says already that capacity may have been freed.
+        if self._deferred is not None:
+            self._deferred |= left | entered
+            return
         for name in sorted(left | entered):
             self._update(name, gave_room=left == entered)
+
+    @contextmanager
+    def deferring(self) -> Iterator[None]:
+        """Update each cluster once, at the end: an update takes time in proportion to the workloads that run there."""
+        self._deferred = set()
+        try:
+            yield
+        finally:
+            deferred, self._deferred = self._deferred, None
+            for name in sorted(deferred):
+                self._update(name, gave_room=False)
 
     def running_on(self, name: ClusterName) -> Iterable[Workload]:
         """Return the admitted workloads on a cluster of which amounts are reserved."""
@@ -271,27 +289,20 @@ class AdvanceReservations:
         self._amounts = amounts
         self._assume = assume
 
-    def evict(self, policy: Policy, now: int) -> list[Evict]:
+    def evict(self, policy: Policy, now: int) -> Steps[list[Evict]]:
         """Evict what runs in the way of reservations in force, with the parts that cannot run without it.
 
         Of whole clusters that is every workload that the reservation keeps off; of amounts, as few as suffice.
         """
         due, evicted = _due(policy, now), list[Evict]()
         whole, of_amounts = ([each for each in due if bool(each.amounts) is kind] for kind in (False, True))
-        running = running_on_reserved(whole, self._workloads) if whole else ()
-        for workload in sorted(_movable(running), key=lambda workload: workload.uid):
-            evicted += self._evict(workload, policy, now)
-        for name in sorted({name for each in of_amounts for name in each.clusters}):
-            here = [each for each in of_amounts if name in each.clusters]
-            candidates = [
-                each
-                for each in self._amounts.running_on(name)
-                if not any(is_for(reservation, each) for reservation in here)
-            ]
-            movable = (each for each in _movable(candidates) if each.eviction_retry_at <= now)
-            ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in movable)
-            victims = [_Victim(rank, workload, _charge_on(workload, name)) for rank, _, workload in ranked]
-            evicted += self._evict_for_amounts(name, here, victims, policy, now)
+        with self._amounts.deferring():
+            running = running_on_reserved(whole, self._workloads) if whole else ()
+            for workload in sorted(_movable(running), key=lambda workload: workload.uid):
+                evicted += self._evict(workload, policy, now)
+                yield 1
+            for name in sorted({name for each in of_amounts for name in each.clusters}):
+                evicted += yield from self._evict_for_amounts(name, of_amounts, policy, now)
         return evicted
 
     def next_eviction(self, policy: Policy, now: int) -> int | None:
@@ -311,22 +322,25 @@ class AdvanceReservations:
                 yield Evict(part, EvictionReason.ADVANCE_RESERVATION, grace_ms=policy.preemption.grace_ms)
 
     def _evict_for_amounts(
-        self,
-        name: ClusterName,
-        due: Sequence[AdvanceReservation],
-        victims: Sequence[_Victim],
-        policy: Policy,
-        now: int,
-    ) -> Iterator[Evict]:
-        """Evict as few of *victims* as free the amounts of *due* on a cluster."""
-        lacking = self._amounts.lacking(name, due)
+        self, name: ClusterName, due: Sequence[AdvanceReservation], policy: Policy, now: int
+    ) -> Steps[list[Evict]]:
+        """Evict as few workloads as free the amounts of *due* on a cluster."""
+        here, evicted = [each for each in due if name in each.clusters], list[Evict]()
+        running = self._amounts.running_on(name)
+        candidates = [each for each in running if not any(is_for(reservation, each) for reservation in here)]
+        movable = (each for each in _movable(candidates) if each.eviction_retry_at <= now)
+        ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in movable)
+        victims = [_Victim(rank, workload, _charge_on(workload, name)) for rank, _, workload in ranked]
+        lacking = self._amounts.lacking(name, here)
         while (victim := _next_victim(lacking, victims)) is not None:
-            evicted = [*self._evict(victim.workload, policy, now)]
-            yield from evicted
-            gone = {each.workload.uid for each in evicted}
+            parts = [*self._evict(victim.workload, policy, now)]
+            evicted += parts
+            yield len(victims)
+            gone = {each.workload.uid for each in parts}
             victims = [each for each in victims if each.workload.uid not in gone]
-            is_alone = len(evicted) == 1
-            lacking = positive(remaining(lacking, victim.charge)) if is_alone else self._amounts.lacking(name, due)
+            is_alone = len(parts) == 1
+            lacking = positive(remaining(lacking, victim.charge)) if is_alone else self._amounts.lacking(name, here)
+        return evicted
 
     def _rank(self, workload: Workload, policy: Policy) -> _VictimRank:
         """Return the order of victims (P3): resized, lower priorities, and admitted last come first."""
