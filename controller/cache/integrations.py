@@ -5,7 +5,7 @@ from types import MappingProxyType
 
 from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import JOBS
-from controller.cache.objects import VOLCANO_JOB, GroupKind, group_kind
+from controller.cache.objects import BATCH_JOB, POD, VOLCANO_JOB, GroupKind, group_kind
 from controller.engine.state.clusters import ApiKind
 
 FieldPath = tuple[str, ...]
@@ -37,7 +37,8 @@ NEVER_FINISHED = FinishedRule()
 _DEFAULT_FINISHED_RULES = MappingProxyType(
     {
         VOLCANO_JOB: FinishedRule(("state", "phase"), frozenset({"Completed", "Failed", "Terminated"})),
-        GroupKind("Job.batch"): FinishedRule(conditions=frozenset({"Complete", "Failed"})),
+        BATCH_JOB: FinishedRule(conditions=frozenset({"Complete", "Failed"})),
+        POD: FinishedRule(("phase",), frozenset({"Succeeded", "Failed"})),
     }
 )
 

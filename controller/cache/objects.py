@@ -31,6 +31,8 @@ VOLCANO_JOB = GroupKind("Job.batch.volcano.sh")
 
 BATCH_JOB = GroupKind("Job.batch")
 
+POD = GroupKind("Pod.")
+
 
 @lru_cache(maxsize=1024)
 def group_kind(api: ApiKind) -> GroupKind:

@@ -294,7 +294,7 @@ class BindingTranslator:
         if not items:
             return (), None
         ending = self.integrations.finished_rule(template.kind)
-        courses = [read_progress(item.status, ending) for item in items]
+        courses = [read_progress(item.status, template.kind, ending) for item in items]
         progress = tuple(
             ClusterProgress(
                 ClusterName(sys.intern(item.cluster_name)),

@@ -9,11 +9,17 @@ from typing import Any, NamedTuple
 import msgspec
 
 from controller.cache.integrations import FieldPath, FinishedRule
-from controller.cache.objects import WorkloadPhase
+from controller.cache.objects import BATCH_JOB, POD, VOLCANO_JOB, GroupKind, WorkloadPhase
 from controller.cache.translate.units import to_milliseconds
 
 #: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
+#: Status field of Kubeflow's jobs: counts of pods, by type of replica.
+_REPLICA_STATUSES = "replicaStatuses"
+#: Kinds whose status shows whether they have started, even where it contains no count and no phase.
+_KINDS_THAT_REPORT_STARTS = frozenset(
+    {VOLCANO_JOB, BATCH_JOB, POD, *map(GroupKind, ("Deployment.apps", "StatefulSet.apps", "ReplicaSet.apps"))}
+)
 #: Status field of Deployments and StatefulSets, added by Karmada.
 _TEMPLATE_GENERATION = "resourceTemplateGeneration"
 #: Pods in these phases hold no resources.
@@ -42,8 +48,8 @@ class JobProgress(NamedTuple):
     template_generation: int | None = None
 
 
-def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
-    """Return the progress in *status*; an unreadable status has none."""
+def read_progress(status: msgspec.Raw, kind: GroupKind, rule: FinishedRule) -> JobProgress:
+    """Return the progress in *status* of a workload of *kind*; an unreadable status has none."""
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
@@ -55,7 +61,7 @@ def read_progress(status: msgspec.Raw, rule: FinishedRule) -> JobProgress:
     )
     return JobProgress(
         found,
-        _has_run(document),
+        _has_run(document) or _may_have_started(document, kind, rule),
         _ended_at(document, rule) if found is WorkloadPhase.FINISHED else None,
         _pods(document),
         replicas,
@@ -78,9 +84,13 @@ def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
         return WorkloadPhase.FINISHED
     if found == WorkloadPhase.ABORTED:
         return WorkloadPhase.ABORTED
-    return (
-        WorkloadPhase.RUNNING if found == WorkloadPhase.RUNNING or _has_active_pods(document) else WorkloadPhase.WAITING
-    )
+    is_running = _is_phase(found, WorkloadPhase.RUNNING) or _has_active_pods(document)
+    return WorkloadPhase.RUNNING if is_running else WorkloadPhase.WAITING
+
+
+def _is_phase(found: Any, phase: str) -> bool:
+    """Whether *found* is *phase*, which some kinds write in capitals."""
+    return isinstance(found, str) and found.lower() == phase.lower()
 
 
 def _has_failed(document: Any, rule: FinishedRule) -> bool:
@@ -104,6 +114,14 @@ def _has_run(document: Any) -> bool:
     return isinstance(conditions, list) and any(
         value_at(condition, ("status",)) == WorkloadPhase.RUNNING for condition in conditions
     )
+
+
+def _may_have_started(document: Any, kind: GroupKind, rule: FinishedRule) -> bool:
+    """Whether the workload may run although its status has no phase and no count of pods that say so (R1)."""
+    if not isinstance(document, Mapping) or not document or kind in _KINDS_THAT_REPORT_STARTS:
+        return False
+    is_waiting = bool(rule.path) and _is_phase(value_at(document, rule.path), "Pending")
+    return not is_waiting and document.keys().isdisjoint((*_POD_COUNT_FIELDS, _REPLICA_STATUSES, "replicas"))
 
 
 def _pods(document: Any) -> tuple[tuple[str, int], ...]:
@@ -157,5 +175,8 @@ def _parse_time(text: Any) -> int | None:
 
 
 def _has_active_pods(document: Any) -> bool:
-    counts = (value_at(document, (name,)) for name in _POD_COUNT_FIELDS)
+    by_type = value_at(document, (_REPLICA_STATUSES,))
+    counts = [value_at(document, (name,)) for name in _POD_COUNT_FIELDS]
+    if isinstance(by_type, Mapping):
+        counts += (value_at(replicas, ("active",)) for replicas in by_type.values())
     return any(isinstance(count, int) and count > 0 for count in counts)

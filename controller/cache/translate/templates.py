@@ -31,6 +31,8 @@ from controller.api.meta import ObjectMeta, Quantities
 from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import Integration
 from controller.cache.objects import (
+    BATCH_JOB,
+    POD,
     VOLCANO_JOB,
     CachedHyperJob,
     CachedTemplate,
@@ -73,11 +75,8 @@ _DIGEST_CHARACTERS = 16
 _NAMES = msgspec.json.Decoder(list[str])
 #: Reasons that the controller writes into the status of a Volcano Job that no cluster reports.
 _PUBLISHED_REASONS = {reason.value: reason.value for reason in (*Reason, *StatusReason)}
-_POD = GroupKind("Pod.")
 #: Fields with the number of pods; the smallest counts, and 1 if none is set.
-_REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType(
-    {GroupKind("Job.batch"): ("parallelism", "completions")}
-)
+_REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType({BATCH_JOB: ("parallelism", "completions")})
 _DEFAULT_REPLICA_FIELDS = ("replicas",)
 
 
@@ -346,7 +345,7 @@ class TemplateTranslator:
 
     def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
         """Return the requests of all pods, ``None`` for an object without a pod template."""
-        path = () if group_kind(integration.api) == _POD else integration.pod_template
+        path = () if group_kind(integration.api) == POD else integration.pod_template
         pod = value_at(document, path)
         if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
             return None

@@ -5,19 +5,28 @@ import json
 import msgspec
 import pytest
 
-from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
+from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache.integrations import Integrations
 from controller.cache.objects import VOLCANO_JOB, GroupKind, WorkloadPhase
-from controller.cache.translate.progress import read_progress
+from controller.cache.translate.progress import JobProgress, read_progress
 
+DONE = Finished(path="phase", values=("Succeeded",))
 GATES = Integrations(
     VolcanoGlobalConfiguration(
-        integrations=tuple(
-            IntegrationRule(api_version=version, kind=kind)
-            for version, kind in (("batch/v1", "Job"), ("apps/v1", "Deployment"))
+        integrations=(
+            IntegrationRule(api_version="batch/v1", kind="Job"),
+            IntegrationRule(api_version="apps/v1", kind="Deployment"),
+            IntegrationRule(api_version="v1", kind="Pod"),
+            IntegrationRule(api_version="argoproj.io/v1alpha1", kind="Workflow", finished=DONE),
         )
     )
 )
+WORKFLOW, POD = GroupKind("Workflow.argoproj.io"), GroupKind("Pod.")
+PYTORCH_JOB, RAY_CLUSTER = GroupKind("PyTorchJob.kubeflow.org"), GroupKind("RayCluster.ray.io")
+
+
+def progress_of(kind: GroupKind, status: object) -> JobProgress:
+    return read_progress(msgspec.Raw(json.dumps(status).encode()), kind, GATES.finished_rule(kind))
 
 
 @pytest.mark.parametrize(
@@ -55,12 +64,39 @@ GATES = Integrations(
             WorkloadPhase.WAITING,
             id="never",
         ),
+        pytest.param(
+            PYTORCH_JOB,
+            {"replicaStatuses": {"Master": {}, "Worker": {"active": 2}}},
+            WorkloadPhase.RUNNING,
+            id="active-replicas",
+        ),
+        pytest.param(PYTORCH_JOB, {"replicaStatuses": [{"active": 2}]}, WorkloadPhase.WAITING, id="replicas-in-a-list"),
+        pytest.param(WORKFLOW, {"phase": "RUNNING"}, WorkloadPhase.RUNNING, id="running-in-capitals"),
+        pytest.param(POD, {"phase": "Running"}, WorkloadPhase.RUNNING, id="pod-runs"),
+        pytest.param(POD, {"phase": "Succeeded"}, WorkloadPhase.FINISHED, id="pod-succeeded"),
     ],
 )
 def test_phase_is_read_from_the_status(kind, status, expected):
-    assert read_progress(msgspec.Raw(json.dumps(status).encode()), GATES.finished_rule(kind)).phase is expected
+    assert progress_of(kind, status).phase is expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "has_run"),
+    [
+        pytest.param(WORKFLOW, {"phase": "Pending"}, False, id="pending"),
+        pytest.param(WORKFLOW, {"phase": "Submitted"}, True, id="unknown-phase"),
+        pytest.param(PYTORCH_JOB, {"replicaStatuses": {"Worker": {}}}, False, id="no-active-replica"),
+        pytest.param(RAY_CLUSTER, {"state": "ready"}, True, id="no-path"),
+        pytest.param(RAY_CLUSTER, {"replicas": 3}, False, id="no-ready-replica"),
+        pytest.param(RAY_CLUSTER, {}, False, id="no-status"),
+        pytest.param(GroupKind("Deployment.apps"), {"observedGeneration": 1}, False, id="deployment-without-pods"),
+        pytest.param(VOLCANO_JOB, {"state": {"phase": "Inqueue"}}, False, id="volcano-job"),
+    ],
+)
+def test_status_of_unknown_form_counts_as_started(kind, status, has_run):
+    assert progress_of(kind, status).has_run is has_run
 
 
 def test_too_deeply_nested_status_has_no_progress():
     deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
-    assert read_progress(deep, GATES.finished_rule(VOLCANO_JOB)).phase is WorkloadPhase.WAITING
+    assert read_progress(deep, VOLCANO_JOB, GATES.finished_rule(VOLCANO_JOB)).phase is WorkloadPhase.WAITING
