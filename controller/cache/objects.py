@@ -105,7 +105,7 @@ class WorkloadRequests:
     job: JobTemplate | None = None
     """The tasks from which the gang minimum is counted; ``None``: all pods start together."""
     replicas: int = 0
-    """Number of equal replicas of a divisible kind."""
+    """Number of equal replicas of a divisible kind, which Karmada counts."""
     node_claim: str | None = None
     """Node selector, affinity and tolerations of a replica, as JSON; ``None`` where unknown."""
     task_classes: tuple[str, ...] = ()
@@ -113,7 +113,7 @@ class WorkloadRequests:
     digest: str = ""
     """Digest of the template without names: equal for templates with equal pods and images."""
     claims: tuple[str, ...] = ()
-    """ResourceClaimTemplates of its pods: each name once for a job, otherwise those of every pod."""
+    """ResourceClaimTemplates of its pods, each name once."""
 
 
 class BindingDetails(msgspec.Struct, frozen=True, gc=False):

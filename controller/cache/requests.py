@@ -80,14 +80,10 @@ class RequestsResolver:
 
 
 def _add_device_claims(template_requests: WorkloadRequests, claims: _ClaimRequests) -> WorkloadRequests:
-    if template_requests.job is not None:
-        job = _add_job_device_claims(template_requests.job, claims)
-        return replace(template_requests, total=total_requests(job), pods=pod_requests(job), job=job)
-    claimed = total(claims[name] for name in template_requests.claims)
-    pods = tuple(positive(add(pod, claimed)) for pod in template_requests.pods)
-    return replace(
-        template_requests, total=positive(total(scale(pod, template_requests.replicas) for pod in pods)), pods=pods
-    )
+    if template_requests.job is None:
+        return template_requests
+    job = _add_job_device_claims(template_requests.job, claims)
+    return replace(template_requests, total=total_requests(job), pods=pod_requests(job), job=job)
 
 
 def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTemplate:
@@ -104,11 +100,19 @@ def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTempl
 
 def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadRequests) -> WorkloadRequests:
     """Return the replicas that Karmada counted, each with the larger of the two requests."""
-    pod = elementwise_max(karmada_requests.pods[0], template_requests.pods[0])
+    pod = karmada_requests.pods[0]
+    for request in template_requests.pods:
+        pod = elementwise_max(pod, request)
     whole = positive(scale(pod, karmada_requests.replicas))
     return WorkloadRequests(
-        whole, pods=(pod,), replicas=karmada_requests.replicas, node_claim=template_requests.node_claim
+        whole, pods=(pod,), replicas=karmada_requests.replicas, node_claim=_node_claim(template_requests)
     )
+
+
+def _node_claim(requests: WorkloadRequests) -> str | None:
+    """Return the node claim that all pods have, ``None`` where it is unknown or differs."""
+    claims = {task.pod.node_claim for task in requests.job.tasks} if requests.job else set[str | None]()
+    return claims.pop() if len(claims) == 1 else None
 
 
 @dataclass(slots=True)

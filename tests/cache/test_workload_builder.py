@@ -14,6 +14,7 @@ from controller.cache.objects import CachedHyperJob
 from controller.cache.store import Store
 from controller.cache.translate.bindings import MAX_TERMS
 from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Reservation, WorkloadState
 from tests.cache.fake_event_handler import received, upsert
 from tests.cache.objects import (
@@ -26,6 +27,7 @@ from tests.cache.objects import (
     deployment_binding,
     job,
     priority_class,
+    raw,
 )
 
 ADMITTED = admission_record(
@@ -413,6 +415,79 @@ def test_reported_components_count_except_for_volcano_jobs():
     assert workload.requirements.replicas == 0
     volcano_job, _ = workload_and_conditions(binding("j1", spec=spec))
     assert volcano_job.requirements.requests == ONE
+
+
+PYTORCH_JOB = ApiKind("kubeflow.org/v1", "PyTorchJob")
+PYTORCH_JOBS = VolcanoGlobalConfiguration(
+    integrations=(
+        IntegrationRule(
+            api_version="kubeflow.org/v1",
+            kind="PyTorchJob",
+            pod_template="spec.pytorchReplicaSpecs.Worker.template",
+        ),
+    )
+)
+
+
+def replica_spec(cpu: str, **replicas: int) -> dict:
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    return {**replicas, "template": {"spec": {"containers": [container]}}}
+
+
+def heard_pytorch_job(specs: dict, **fields):
+    template = raw(
+        {"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": {"pytorchReplicaSpecs": specs}}
+    )
+    found = binding("web", kind="PyTorchJob", api_version="kubeflow.org/v1", **fields)
+    return received(Store(PYTORCH_JOBS), ("bindings", found), (PYTORCH_JOB, template)).workloads["rb-web"]
+
+
+@pytest.mark.parametrize(
+    ("specs", "requests"),
+    [
+        pytest.param({"Worker": replica_spec("4", replicas=16)}, {"cpu": 64000, "pods": 16000}, id="replicas"),
+        pytest.param({"Worker": replica_spec("4")}, {"cpu": 4000, "pods": 1000}, id="one-by-default"),
+        pytest.param(
+            {"Master": replica_spec("1", replicas=1), "Worker": replica_spec("4", replicas=2)},
+            {"cpu": 9000, "pods": 3000},
+            id="all-types-of-replica",
+        ),
+        pytest.param({"Master": replica_spec("1")}, {"cpu": 1000, "pods": 1000}, id="no-worker"),
+        pytest.param({"Master": None, "Worker": replica_spec("4")}, {"cpu": 4000, "pods": 1000}, id="null"),
+    ],
+)
+def test_all_pods_that_karmada_does_not_count_are_counted(specs, requests):
+    requirements = heard_pytorch_job(specs).requirements
+    assert requirements.requests == requirements.gang_requests == requests
+
+
+def test_workload_that_karmada_does_not_count_is_not_divided():
+    divided = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
+    specs = {"Worker": replica_spec("1", replicas=4)}
+    workload = heard_pytorch_job(specs, paused=False, clusters=["m1", "m2"], spec=divided)
+    whole = {"cpu": 4000, "pods": 4000}
+    assert workload.admission.cluster_charges == (ClusterCharge("m1", whole), ClusterCharge("m2", whole))
+    assert not heard_pytorch_job(specs, spec=divided).requirements.replicas
+
+
+@pytest.mark.parametrize(
+    ("specs", "says"),
+    [
+        pytest.param(
+            {"Worker": replica_spec("1", replicas=-1)},
+            "spec.pytorchReplicaSpecs.Worker.template.spec: replicas is -1",
+            id="negative",
+        ),
+        pytest.param(
+            {"Worker": replica_spec("1"), "Master": replica_spec("x")},
+            "spec.pytorchReplicaSpecs.Master.template.spec.containers[0]",
+            id="no-quantity",
+        ),
+        pytest.param({}, "Karmada has not counted", id="no-template"),
+    ],
+)
+def test_uncounted_pods_have_unknown_requests(specs, says):
+    assert says in heard_pytorch_job(specs).hold.subject
 
 
 HYPERJOB = {

@@ -4,7 +4,8 @@ Only the HyperJob's list decides which Jobs are its parts; the annotation of a J
 """
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -63,7 +64,7 @@ from controller.engine.state.requests import (
     pod_requests,
     total_requests,
 )
-from controller.engine.state.resources import EMPTY, Resources, positive, scale
+from controller.engine.state.resources import EMPTY, Resources
 from controller.engine.state.workloads import HyperJobGang
 
 RequestsOrError = WorkloadRequests | AmountError
@@ -279,20 +280,27 @@ def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
     except AmountError as error:
         return error
     classes = {task.pod.priority_class for task in job.tasks} - {""}
-    claims = {claim for task in job.tasks for claim in task.pod.claims}
     return WorkloadRequests(
         requests,
         pods=pod_requests(job),
         job=job,
-        digest=_digest(
-            [
-                (task.count, sorted(pod_request(task.pod).items()), _images(written.template.spec))
-                for task, written in zip(job.tasks, spec.tasks or (), strict=True)
-            ]
-        ),
+        digest=_job_digest(job, [_images(task.template.spec) for task in spec.tasks or ()]),
         task_classes=tuple(sorted(classes)),
-        claims=tuple(sorted(claims)),
+        claims=_claims(job),
     )
+
+
+def _job_digest(job: JobTemplate, images: Iterable[list[str]]) -> str:
+    return _digest(
+        [
+            (task.count, sorted(pod_request(task.pod).items()), of_task)
+            for task, of_task in zip(job.tasks, images, strict=True)
+        ]
+    )
+
+
+def _claims(job: JobTemplate) -> tuple[str, ...]:
+    return tuple(sorted({claim for task in job.tasks for claim in task.pod.claims}))
 
 
 def _job_template(spec: wire.JobSpec) -> JobTemplate:
@@ -345,38 +353,64 @@ class TemplateTranslator:
 
     def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
         """Return the requests of all pods, ``None`` for an object without a pod template."""
-        path = () if group_kind(integration.api) == POD else integration.pod_template
-        pod = value_at(document, path)
-        if not isinstance(pod, dict) or not isinstance(pod.get("spec"), dict):
-            return None
-        counts = [
-            value_at(document, ("spec", name))
-            for name in _REPLICA_FIELDS.get(group_kind(integration.api), _DEFAULT_REPLICA_FIELDS)
-        ]
-        replicas = min((count for count in counts if isinstance(count, int)), default=1)
-        key = fingerprint(replicas, pod["spec"], path)
-        return self._demands.get(key, lambda: _integration_requests(pod["spec"], replicas, ".".join((*path, "spec"))))
+        replicated = tuple(_replicated_pods(document, integration))
+        return (
+            self._demands.get(fingerprint(replicated), lambda: _integration_requests(replicated))
+            if replicated
+            else None
+        )
 
 
-def _integration_requests(spec: dict[str, Any], replicas: int, where: str) -> RequestsOrError:
+class _ReplicatedPod(NamedTuple):
+    """One pod template of an object, and how many pods have it."""
+
+    where: str
+    """Path of the pod's spec."""
+    spec: dict[str, Any]
+    replicas: int
+
+
+def _replicated_pods(document: dict[str, Any], integration: Integration) -> Iterator[_ReplicatedPod]:
+    """Yield the pod template of an object, and those next to it, such as a Kubeflow job's other types of replica."""
+    kind = group_kind(integration.api)
+    if kind == POD:
+        if isinstance(document["spec"], dict):
+            yield _ReplicatedPod("spec", document["spec"], 1)
+        return
+    *above, _, name = integration.pod_template
+    owners = value_at(document, tuple(above))
+    for key in sorted(owners) if isinstance(owners, dict) else ():
+        spec = value_at(owners, (key, name, "spec"))
+        if isinstance(spec, dict):
+            counts = [value_at(owners, (key, field)) for field in _REPLICA_FIELDS.get(kind, _DEFAULT_REPLICA_FIELDS)]
+            replicas = min((count for count in counts if isinstance(count, int)), default=1)
+            yield _ReplicatedPod(".".join((*above, key, name, "spec")), spec, replicas)
+
+
+def _integration_requests(replicated: Iterable[_ReplicatedPod]) -> RequestsOrError:
+    """Return the requests of pods that all start together; only Karmada knows whether it divides their replicas."""
     try:
-        decoded = msgspec.convert(spec, wire.PodSpec)
-        template = translate_pod_template(decoded, where)
-        pod = require_few_resources(pod_request(template))
-    except msgspec.ValidationError as error:
-        return AmountError(f"{where}: {error}")
+        tasks, images = zip(*(_integration_task(pod) for pod in replicated), strict=True)
+        job = JobTemplate(tasks)
+        requests = require_few_resources(total_requests(job))
     except AmountError as error:
         return error
-    if replicas < 0:
-        return AmountError(f"{where}: replicas is {replicas}; write zero or more")
     return WorkloadRequests(
-        positive(scale(pod, replicas)),
-        pods=(pod,) if replicas else (),
-        replicas=replicas,
-        digest=_digest(replicas, sorted(pod.items()), _images(decoded)),
-        node_claim=template.node_claim,
-        claims=template.claims,
+        requests, pods=pod_requests(job), job=job, digest=_job_digest(job, images), claims=_claims(job)
     )
+
+
+def _integration_task(pod: _ReplicatedPod) -> tuple[Task, list[str]]:
+    """Return the pods of one template, and their images."""
+    if pod.replicas < 0:
+        raise AmountError(f"{pod.where}: replicas is {pod.replicas}; write zero or more")
+    try:
+        decoded = msgspec.convert(pod.spec, wire.PodSpec)
+    except msgspec.ValidationError as error:
+        raise AmountError(f"{pod.where}: {error}") from error
+    # A class would order the tasks of the gang minimum, which is all pods here.
+    template = replace(translate_pod_template(decoded, pod.where), priority_class="")
+    return Task("", pod.replicas, template), _images(decoded)
 
 
 def _queue_names(template: wire.Template, document: dict[str, Any], integration: Integration) -> Iterator[str]:

@@ -10,6 +10,7 @@ import msgspec
 from controller.api.events import Event
 from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.api.quantity import format_quantity
+from controller.cache.objects import VOLCANO_JOB
 from controller.cache.translate.units import to_milliseconds
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import Amounts, format_time, positive_quantities, quantities
@@ -224,9 +225,10 @@ def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
     template = store.template(binding) if binding else None
     requests = template.requests if template else None
     is_own = workload.gang is None and requests is not None and not requests.claims
+    is_job = is_own and template is not None and template.key.kind == VOLCANO_JOB
     return PendingJob(
         workload,
-        template=requests.job if is_own and requests is not None else None,
+        template=requests.job if is_job and requests is not None else None,
         priority_of=store.priorities.task_value,
         priority_classes={each.key: each.value for each in store.priority_classes} if is_own else None,
         binding=binding.name if binding is not None and workload.gang is None else "",
