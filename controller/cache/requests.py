@@ -58,7 +58,7 @@ class RequestsResolver:
             own = self._with_device_claims(own)
         if binding.template.kind == VOLCANO_JOB or binding.requests is None:
             return own
-        if own is None or not own.pods or not binding.requests.replicas:
+        if own is None or not own.pods or not (binding.requests.replicas or own.claims):
             return binding.requests
         karmada_requests, template_requests = binding.requests, own
         # The ids stay valid while the value is cached, because it is cached together with their objects.
@@ -99,7 +99,13 @@ def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTempl
 
 
 def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadRequests) -> WorkloadRequests:
-    """Return the replicas that Karmada counted, each with the larger of the two requests."""
+    """Return the replicas that Karmada counted, each with the larger of the two requests.
+
+    Of components, which Karmada counts without their devices, the larger sum counts.
+    """
+    if not karmada_requests.replicas:
+        whole = elementwise_max(karmada_requests.total, template_requests.total)
+        return replace(karmada_requests, total=whole, pods=(*karmada_requests.pods, *template_requests.pods))
     pod = karmada_requests.pods[0]
     for request in template_requests.pods:
         pod = elementwise_max(pod, request)
