@@ -38,7 +38,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
         admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
         return Charge(admission, is_divisible=bool(requests.replicas))
     wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
-    believed = _recorded_shares(record, targets, requests)
+    believed = _recorded_shares(record, targets, is_divided=bool(requests.replicas) and binding.placement.divided)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
@@ -182,14 +182,14 @@ def _cluster_requests(target: Assignment, requests: WorkloadRequests) -> Resourc
 
 
 def _recorded_shares(
-    record: AdmissionRecord, targets: tuple[Assignment, ...], requests: WorkloadRequests
+    record: AdmissionRecord, targets: tuple[Assignment, ...], *, is_divided: bool
 ) -> dict[ClusterName, Resources]:
     """Return the part of the recorded total charge that falls on each target.
 
     A workload that is duplicated to each cluster has the same charge on each, however many there are now; a divided one
     keeps its total.
     """
-    if not requests.replicas:
+    if not is_divided:
         share = _rounded_up(record.charge, 1, max(len(record.clusters), 1))
         return {target.name: share for target in targets}
     weights = {target.name: 1 if target.replicas is None else target.replicas for target in targets}

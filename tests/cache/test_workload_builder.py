@@ -354,6 +354,7 @@ def test_divisible_kind_requests_more_of_replicas_and_template():
 
 
 OF_FOUR = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",))
+ON_THREE = admission_record("rb-web", queue="a", charge={"cpu": "6", "pods": "12"}, clusters=("m1", "m2", "m3"))
 DIVIDED = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
 THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1000}}
 
@@ -371,9 +372,17 @@ THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1
             {Condition.REPLICAS_REDIVIDED},
             id="redivided-by-karmada",
         ),
+        pytest.param(
+            {"m1": 4, "m2": 4},
+            ON_THREE,
+            {"placement": {}},
+            {"m1": {"cpu": 2000, "pods": 4000}, "m2": {"cpu": 2000, "pods": 4000}},
+            {Condition.MOVED},
+            id="copied-to-fewer-clusters",
+        ),
     ],
 )
-def test_divided_workload_is_charged_where_its_replicas_are(placed, record, spec, charges, conditions):
+def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, charges, conditions):
     clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
     found = deployment_binding(paused=False, clusters=clusters, record=record, spec=spec)
     workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), found)
