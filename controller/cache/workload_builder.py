@@ -261,6 +261,7 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
 def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_class: str) -> WorkloadDetails:
     binding, template = inputs.binding, inputs.template
     is_admitted = status.state is WorkloadState.ADMITTED
+    has_no_pods = inputs.requests is not None and not inputs.requests.total
     return WorkloadDetails(
         priority_class=priority_class,
         task_classes=template.requests.task_classes if template and template.requests else (),
@@ -268,7 +269,8 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         gang=inputs.membership.group,
         evictions=status.evictions,
         failed_starts=status.failed_starts,
-        has_run=is_admitted and inputs.local_state.has_run,
+        # Without pods, such as a Deployment of zero replicas, there is nothing to start (R1).
+        has_run=is_admitted and (inputs.local_state.has_run or has_no_pods),
         unplaced=is_admitted and not binding.is_suspended and not binding.targets,
         placed_at=clusters_changed_at(binding) if is_admitted else 0,
         preserved=binding.details.preserved,

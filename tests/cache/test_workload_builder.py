@@ -391,6 +391,22 @@ def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, 
     assert workload.has_moved == (record is not None)
 
 
+@pytest.mark.parametrize(("replicas", "awaits_start"), [(0, False), (4, True)])
+def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
+    record = admission_record(
+        "rb-web",
+        queue="a",
+        charge={"cpu": "2", "pods": "4"},
+        clusters=("m1",),
+        admitted_at=datetime(2026, 1, 2, tzinfo=UTC),
+    )
+    found = deployment_binding(
+        paused=False, clusters=[{"name": "m1"}], record=record, statuses={"m1": {}}, spec={"replicas": replicas}
+    )
+    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), found)
+    assert workload.awaits_start is awaits_start
+
+
 @pytest.mark.parametrize(
     ("written", "rooms"),
     [
