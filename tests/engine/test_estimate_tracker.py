@@ -237,6 +237,20 @@ def test_idle_engine_makes_no_queries_and_wakes_once():
     assert play.last.wake_at is None
 
 
+@pytest.mark.parametrize("answer", [6, 0, None])
+def test_answers_are_dropped_when_they_expire(answer):
+    play = Play(site("m1", 400))
+    for number in range(1, 4):
+        play.add(job("a", gang(pods(number, cpu=5)))).plan()
+        play.answer(answer)
+        play.plan()
+        play.state.workload_removed(WorkloadUid("a"), play.now)
+    play.plan(after=ANSWER_TTL_MS)
+
+    estimates = play.state.cluster_usage.cluster_state(ClusterName("m1")).estimates
+    assert estimates.answers == {}
+
+
 def test_disabled_estimates_make_no_query_and_delay_nothing():
     play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     play.plan()

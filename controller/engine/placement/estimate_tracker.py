@@ -109,8 +109,7 @@ class EstimateTracker:
         answer = estimates.add_answer(estimate, now) if estimates is not None else None
         if answer is None:
             return False
-        if answer.remaining is not None:
-            self._schedule_expiry(answer.expires_at, name, estimate.query.pods)
+        self._schedule_expiry(answer.expires_at, name, estimate.query.pods)
         self._ledger.estimate_changed(name)
         return True
 
@@ -156,8 +155,7 @@ class EstimateTracker:
             return
         estimates.restore(checkpoint)
         for pods, answer in estimates.answers.items():
-            if answer.remaining is not None:
-                self._schedule_expiry(answer.expires_at, name, pods)
+            self._schedule_expiry(answer.expires_at, name, pods)
         for pods, query in estimates.open_queries.items():
             self._schedule_expiry(query.expires_at, name, pods)
 
