@@ -219,9 +219,13 @@ class Locator:
             return wait
         try:
             lookup.clusters = lookup.clusters or await self._ask(data_set)
+            if self._is_obsolete(data_set, lookup):
+                return 0
             if self._dependencies.may_write():
                 await self._write(data_set, source, lookup.clusters)
         except LocateError as error:
+            if self._is_obsolete(data_set, lookup):
+                return 0
             lookup.problem = Problem(error.reason, str(error))
             log.warning("data not located", system=data_set.system, data=data_set.name, error=str(error))
             if error.is_final:
@@ -236,6 +240,10 @@ class Locator:
         delay = lookup.backoff.next_delay()
         lookup.retry_at = asyncio.get_running_loop().time() + delay
         return delay
+
+    def _is_obsolete(self, data_set: DataSet, lookup: _Lookup) -> bool:
+        """Return whether the settings have changed since *lookup* began, so that its answer does not count."""
+        return self._lookups.get(data_set) is not lookup
 
     async def _ask(self, data_set: DataSet) -> tuple[str, ...]:
         began, outcome = asyncio.get_running_loop().time(), "Located"

@@ -45,8 +45,8 @@ class ScriptedPlugin:
 
     async def locate(self, data_set: DataSet) -> tuple[str, ...]:
         self.asked.append(data_set.name)
-        await asyncio.sleep(self.seconds)
         answer = self.answers.get(data_set.name, ("m1",))
+        await asyncio.sleep(self.seconds)
         if isinstance(answer, LocateError):
             raise answer
         return answer

@@ -255,6 +255,27 @@ async def test_claim_follows_the_settings_of_its_plugin(harness: Harness) -> Non
     assert harness.located() == {"prod.db.user": ["m2"]}
 
 
+@pytest.mark.parametrize(
+    ("answer", "known"),
+    [pytest.param(("m1",), {}, id="located"), pytest.param(NOT_FOUND, {"prod.db.user": ["m3"]}, id="not-found")],
+)
+def test_answer_by_earlier_settings_does_not_count(answer, known):
+    async def story(harness: Harness) -> None:
+        for data, clusters in known.items():
+            harness.source("known", data, *clusters)
+        harness.plugin.answers["prod.db.user"], harness.plugin.seconds = answer, 60
+        harness.claim("c")
+        await settled(harness)
+        harness.plugin.answers["prod.db.user"] = ("m2",)
+        harness.configure(SETTINGS.replace("http://amoro", "http://other"))
+        await settled(harness, 65)
+        assert harness.located() == known
+        await settled(harness, 60)
+        assert harness.located() == {"prod.db.user": ["m2"]}
+
+    run(story)
+
+
 @simulated(options=DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m2",)),)))
 async def test_static_locations_need_no_request(harness: Harness) -> None:
     harness.claim("c", "lake/a", system="files")
