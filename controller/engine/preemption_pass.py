@@ -222,10 +222,9 @@ class PreemptionPass:
         if len(parts) > 1:
             return self._gang_parts(parts).assign_clusters() is not None
         names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
-        return any(
-            free_after_evictions(self._context.cluster_usage.cluster_state(name)).fits(head.workload_class.requirements)
-            for name in names
-        )
+        states = (self._context.cluster_usage.cluster_state(name) for name in names)
+        requirements = head.workload_class.requirements
+        return any(free_after_evictions(state, with_estimates=True).fits(requirements) for state in states)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""

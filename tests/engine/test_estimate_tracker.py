@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.plan import Admit
+from controller.engine.plan import Admit, Evict
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName
@@ -294,6 +294,21 @@ def test_refused_workload_does_not_block_borrowing():
     play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), created_at=2) for name in "bcd"))
 
     assert play.plan() == ["b@m1", "c@m1", "d@m1"]
+
+
+def test_workload_refused_by_an_estimator_reclaims_elsewhere():
+    play = Play(site("m1", 10), site("m2", 30), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    play.state.queue_changed(Queue(QueueName("b"), ROOT))
+    running = {"b-0": ("m1", 1), "b-1": ("m1", 1), "b-2": ("m2", 5)}
+    for name, (at, count) in running.items():
+        borrower = job(name, gang(pods(count, cpu=5)), queue=QueueName("b"), on=at, admitted_at=1)
+        play.add(changed(borrower, has_run=True))
+    play.add(*(job(name, gang(pods(1, cpu=5))) for name in ("a-0", "a-1")))
+    play.plan()
+    play.answer(0)
+
+    assert play.plan() == []
+    assert [each.workload.name for each in play.last.decisions if isinstance(each, Evict)] == ["b-0"]
 
 
 def test_refused_large_workload_precedes_later_small_ones():

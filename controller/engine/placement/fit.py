@@ -85,6 +85,10 @@ class FreeCapacity:
         )
         return fits_gang and not self.is_refused_by_estimator(requirements)
 
+    def accepts_pods(self, requirements: SchedulingRequirements) -> bool:
+        """Say whether the nodes may hold the pods, according to resource models and the cluster's estimator."""
+        return self.has_nodes_for(requirements.pods) and not self.is_refused_by_estimator(requirements)
+
     def is_refused_by_estimator(self, requirements: SchedulingRequirements) -> bool:
         """Say whether the cluster's estimator has counted too little capacity for the gang."""
         return self.estimates is not None and self.estimates.refuses(requirements)
@@ -127,10 +131,13 @@ def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
     )
 
 
-def free_after_evictions(cluster_state: ClusterState, evicted: Resources | None = None) -> FreeCapacity:
+def free_after_evictions(
+    cluster_state: ClusterState, evicted: Resources | None = None, *, with_estimates: bool = False
+) -> FreeCapacity:
     """Return the free capacity once evictions in progress, and those that free *evicted*, have finished.
 
-    With *evicted*, no other release is expected before an advance reservation begins.
+    With *evicted*, no other release is expected before an advance reservation begins. *with_estimates*: the answers of
+    the cluster's estimator count where nothing is evicted, because its nodes stay as they are.
     """
     in_advance = cluster_state.in_advance
     if in_advance is not None and evicted is not None:
@@ -146,7 +153,8 @@ def free_after_evictions(cluster_state: ClusterState, evicted: Resources | None 
         cluster_state.allocatable,
         capacity if cluster_state.nominated else None,
         freed,
-        in_advance=in_advance,
+        cluster_state.estimates if with_estimates and not cluster_state.leaving and not any(evicted.values()) else None,
+        in_advance,
     )
 
 

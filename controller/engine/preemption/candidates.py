@@ -294,10 +294,4 @@ class ReclaimableCapacity:
 
     def _free_capacity(self, name: ClusterName) -> FreeCapacity:
         cluster_state, evicted = self._cluster_usage.cluster_state(name), self._reclaimable_by_cluster.get(name, EMPTY)
-        capacity = free_after_evictions(cluster_state, evicted)
-        # Without evictions, the estimates of the cluster's nodes stay valid.
-        return (
-            capacity
-            if cluster_state.leaving or any(evicted.values())
-            else replace(capacity, estimates=cluster_state.estimates)
-        )
+        return free_after_evictions(cluster_state, evicted, with_estimates=True)

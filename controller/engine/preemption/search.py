@@ -90,9 +90,8 @@ class PreemptionAttempt:
 
     def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
         """Return the free capacity of a cluster after the selected evictions."""
-        return free_after_evictions(
-            cluster_state, total(victim.charge_on(cluster_state.name) for victim in self.selected)
-        )
+        evicted = total(victim.charge_on(cluster_state.name) for victim in self.selected)
+        return free_after_evictions(cluster_state, evicted, with_estimates=True)
 
     def shortage(self) -> Shortage:
         """Return what is missing after the selected evictions."""
@@ -215,8 +214,8 @@ def find_plan(
         attempt = PreemptionAttempt(
             queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required)}
         )
-        if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).has_nodes_for(
-            requirements.pods
+        if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).accepts_pods(
+            requirements
         ):
             best, name = min(
                 (rank_cluster(requirements, attempt.free_capacity(cluster_state), units), cluster_state.name)
@@ -239,7 +238,7 @@ def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> 
     fitting = [
         cluster_state
         for cluster_state in cluster_states
-        if free_after_evictions(cluster_state, EMPTY).fits(requirements)
+        if free_after_evictions(cluster_state, EMPTY, with_estimates=True).fits(requirements)
     ]
     others = [[cluster_state] for cluster_state in cluster_states if cluster_state not in fitting]
     return [fitting, *others] if fitting else others
@@ -416,7 +415,7 @@ class ClusterAfterEvictions:
             return None
         evicted = needed[0]
         freed = total(charge for _, charge in self._victims[:evicted])
-        if not free_after_evictions(self.cluster_state, freed).has_nodes_for(requirements.pods):
+        if not free_after_evictions(self.cluster_state, freed, with_estimates=True).accepts_pods(requirements):
             return None
         worst = self._victims[evicted - 1][0] if evicted > self._evicted else -1
         preference = (
