@@ -40,6 +40,14 @@ def test_pending_hyperjob_shows_reason(explained):
     assert {part["reason"] for part in full["parts"]} == {"HyperJobDoesNotFit"}
 
 
+def test_pending_hyperjob_without_uid_shows_reason(explained):
+    written = document(TASK)
+    del written["metadata"]["uid"]
+    answer = explained(cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), written).answer
+    assert answer["reason"] == "HyperJobDoesNotFit"
+    assert {part["reason"] for part in answer["parts"]} == {"HyperJobDoesNotFit"}
+
+
 def test_decided_hyperjob_shows_recorded_split(explained):
     found = document(TASK)
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
@@ -48,6 +56,12 @@ def test_decided_hyperjob_shows_recorded_split(explained):
     ended = explained(cluster("m1", GPUS), found, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out
     assert "llm-t-0" in ended.out
+
+
+def test_shortage_of_a_hyperjob_part_is_listed_once(run, tmp_path):
+    full = cluster("m1", GPUS, used=GPUS), cluster("m2", GPUS), document(TASK)
+    lines = run("explain", "job", "ml/llm-t-0", "-f", write(tmp_path, queue("ml"), *full)).out.splitlines()
+    assert lines.count("  - cluster 'm1': requests 8 cpu, free 0, lacks 8") == 1
 
 
 def test_missing_hyperjob_is_reported(explained):

@@ -314,7 +314,8 @@ def _pending_lines(pending: PendingState) -> Iterator[str]:
     yield f"{pending.reason}: {pending.message}."
     if len(pending.missing) > 1 or any(unmet.lacks for unmet in pending.missing):
         yield "All unmet requirements, in the order in which they are checked:"
-        yield from (f"- {unmet.message}" for unmet in pending.missing)
+        # Two reasons may have the same text: that of a part of a HyperJob, and that of its cluster.
+        yield from dict.fromkeys(f"- {unmet.message}" for unmet in pending.missing)
     yield f"What would admit it: {pending.remedy}."
     if pending.reservation:
         yield from _reservation_lines(pending.reservation)

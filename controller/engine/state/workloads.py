@@ -32,8 +32,8 @@ class HyperJobGang:
 
     @property
     def hyperjob(self) -> str:
-        """Return the HyperJob's uid, with which the key begins."""
-        return self.key.partition("/")[0]
+        """Return the HyperJob's uid, which precedes the split in the key."""
+        return self.key.rpartition("/")[0]
 
 
 class WorkloadState(StrEnum):
