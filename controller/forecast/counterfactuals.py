@@ -1,7 +1,7 @@
 """Finds the least single changes that would admit a pending workload now, each verified by the engine.
 
 One change per dimension: smaller requests, another queue or PriorityClass, more quota, more capacity, another
-placement, or other workloads that finish. A change is found by bisection: the next smaller one does not admit.
+placement, or other jobs that finish. A change is found by bisection: the next smaller one does not admit.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,7 +26,7 @@ from controller.engine.state.requests import (
     total_requests,
 )
 from controller.engine.state.resources import PODS, Resources
-from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
+from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from controller.forecast.trials import STEPS, Edit, Trials, finished, least, step_of
 
 T = TypeVar("T")
@@ -442,7 +442,10 @@ class _Search:
         return self._admits(Edit(workloads=tuple(map(finished, workloads))))
 
     def _competitors(self) -> Iterator[Workload]:
-        """Yield the admitted workloads on its candidate clusters, and of the queues below its highest ancestor."""
+        """Yield the admitted Volcano Jobs on its candidate clusters, and of the queues below its highest ancestor.
+
+        Of other kinds it is not known how they finish; Deployments do not.
+        """
         engine = self._engine
         clusters = set(engine.feasibility_cache.get(self._requirements).candidates.names)
         node: Node | None = engine.tree().nodes.get(self._workload.queue)
@@ -450,7 +453,8 @@ class _Search:
         queues = {node.name for node in engine.tree().leaves() if top is not None and top in node.path()}
         for workload in engine.workloads.values():
             admission = workload.admission
-            if workload.state is not WorkloadState.ADMITTED or admission is None:
+            is_job = workload.requirements.api == VOLCANO_JOB
+            if not is_job or workload.state is not WorkloadState.ADMITTED or admission is None:
                 continue
             shares_cluster = any(booking.cluster in clusters for booking in admission.cluster_charges)
             if (shares_cluster or workload.queue in queues) and any(

@@ -6,7 +6,7 @@ import pytest
 
 from controller.cli.errors import InputError
 from controller.cli.input.what_if import Changes, parse_what_if
-from tests.cli.manifests import NOW, cluster, job, queue
+from tests.cli.manifests import NOW, VOLCANO_JOB, binding, cluster, configuration, job, pod, queue, write
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "two-teams.yaml")
 WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
@@ -138,6 +138,30 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
         planned = run("plan", *options, "--what-if", counterfactual["change"]).answer
         admitted = {(each["namespace"], each["name"]) for each in planned["decisions"] if each["action"] == "Admit"}
         assert (namespace, name) in admitted, counterfactual
+
+
+def test_no_counterfactual_lets_a_deployment_finish(run, tmp_path):
+    member = cluster("m", {"cpu": 4}, kinds=((VOLCANO_JOB, "Job"), ("apps/v1", "Deployment")))
+    labels = {"scheduling.volcano.sh/queue-name": "a"}
+    deployment = {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "d", "namespace": "ml", "labels": labels},
+        "spec": {"replicas": 2, "template": pod({"cpu": 2})},
+    }
+    placed = binding("d", clusters=["m"])
+    placed["metadata"]["name"] = "d-deployment"
+    placed["spec"] |= {
+        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ml", "name": "d"},
+        "replicas": 2,
+        "replicaRequirements": {"resourceRequest": {"cpu": "2"}},
+        "clusters": [{"name": "m", "replicas": 2}],
+    }
+    gated = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
+    path = write(tmp_path, member, queue("a"), deployment, placed, gated, job("j", {"cpu": 2}, queue="a"))
+    assert [each["name"] for each in run("top", "-f", path, "-o", "json").answer["workloads"]] == ["d"]
+    explained = run("explain", "job", "ml/j", "-f", path, "-o", "json").answer
+    assert {each["dimension"] for each in explained["counterfactuals"]} == {"capacity"}
 
 
 def test_no_counterfactual_removes_all_accelerators(explain):
