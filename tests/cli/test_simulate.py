@@ -151,6 +151,12 @@ def test_backfill_is_compared_and_plotted(run, load_file, tmp_path):
     assert ET.parse(plot).getroot().tag.endswith("svg")
 
 
+def test_reservation_that_was_never_in_force_left_nothing_idle(simulate):
+    times = {"from": "2030-01-02T00:00:00Z", "until": "2030-01-02T04:00:00Z"}
+    kept = configuration(advanceReservations=[{"name": "launch", "clusters": ["m"], **times}])
+    assert "Kept free for launch  nothing idle" in simulate(*WORLD, kept, timed("j"), options=()).out
+
+
 @pytest.mark.parametrize(
     ("arguments", "why"),
     [

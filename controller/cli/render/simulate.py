@@ -226,7 +226,8 @@ def _idle_hours(summary: Summary) -> Iterator[tuple[str, str]]:
     """Yield each advance reservation with the hours for which it left CPUs and devices idle."""
     by_name = summary.idle_hours
     for name, hours in by_name.items() if by_name is not msgspec.UNSET else ():
-        yield name, ", ".join(f"{value:g} {resource} hours" for resource, value in hours.items()) + " idle"
+        amounts = ", ".join(f"{value:g} {resource} hours" for resource, value in hours.items())
+        yield name, f"{amounts or 'nothing'} idle"
 
 
 _CAUSES = {
