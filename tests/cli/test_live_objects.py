@@ -208,6 +208,23 @@ def test_what_if_refuses_to_make_live_objects_invalid(look, change, message):
     assert message in ended.err
 
 
+@pytest.mark.parametrize(
+    ("change", "why"),
+    [
+        pytest.param(
+            "hyperjob/ml/llm.spec.maxDomains=2",
+            "hyperjob/ml/llm: only cluster, clusterresourcebinding, job, queue, resourcebinding of a control plane can "
+            "be changed; name files with -f",
+            id="kind",
+        ),
+        pytest.param("queue/none.spec.weight=2", "queue/none does not exist", id="name"),
+    ],
+)
+def test_what_if_names_kinds_that_are_not_read_live(look, change, why):
+    ended = look(Server(), "plan", "--what-if", change)
+    assert (ended.code, ended.err.splitlines()[-1]) == (2, f"--what-if: {why}")
+
+
 def test_what_if_ignores_what_was_invalid_before(look):
     server = Server({keys.QUEUES.path: [queue("b", weight=1, priority=-1)]})
     assert look(server, "plan", "--what-if", "queue/b.spec.weight=2").code == 0

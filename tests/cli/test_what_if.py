@@ -81,13 +81,18 @@ def test_what_if_notes_fields_that_no_decision_depends_on(run, change, unread):
     [
         "queue/team-a.spec.capability.cpu=2",
         "cluster/member1.metadata.labels.zone=b",
-        "job/team-a/train-1.status.state.phase=Completed",
         "job/team-a/train-1.spec.tasks[0].template.spec.nodeSelector.zone=b",
     ],
 )
 def test_what_if_has_no_note_about_fields_that_are_read(run, change):
     ended = run("plan", "-f", EXAMPLE, "--what-if", change)
     assert (ended.code, ended.err) == (0, "")
+
+
+def test_what_if_notes_that_a_pending_job_cannot_finish(run):
+    ended = run("plan", "-f", EXAMPLE, "--what-if", "job/team-a/train-1.status.state.phase=Completed")
+    assert ended.code == 0
+    assert "the job is not admitted, so it cannot finish" in ended.err
 
 
 def test_too_many_changes_are_refused():

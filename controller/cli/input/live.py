@@ -67,6 +67,11 @@ T = TypeVar("T")
 _ATTEMPTS = 3
 _PAGE_SIZE = 500
 
+#: Kinds of a live control plane that ``--what-if`` may change, apart from those of the integrations.
+_CHANGED_KINDS = tuple(
+    resource.kind for resource in (CLUSTERS, QUEUES, JOBS, RESOURCE_BINDINGS, CLUSTER_RESOURCE_BINDINGS)
+)
+
 
 class KindNotServedError(Exception):
     """The API server does not serve a required kind; the message names it."""
@@ -87,7 +92,7 @@ async def live_snapshot(
     """
     changes = changes or Changes()
     store = await read_store(api, configuration.values, changes=changes)
-    changes.check_all_used()
+    changes.check_all_used([*_CHANGED_KINDS, *(rule.kind for rule in configuration.values.integrations)])
     claims = await read_claims(api)
     if claims is not None:
         apply_claims(store, claims, configuration.values)

@@ -4,7 +4,7 @@ The changed objects are validated like those of files.
 """
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
@@ -110,6 +110,8 @@ class Changes:
         for change in self.requested:
             if change.completes_job and kind == RESOURCE_BINDINGS.kind and _refers_to(body, change):
                 self._used.add(change.text)
+                if not (body.get("spec") or {}).get("clusters"):
+                    self.notes.append(f"--what-if: {change.text!r}: the job is not admitted, so it cannot finish")
                 body = _with_completion(body, change, self.now)
             elif not change.completes_job and change.kind == kind.lower() and _is_named(body, change):
                 self._used.add(change.text)
@@ -144,11 +146,18 @@ class Changes:
         kinds = {RESOURCE_BINDINGS.kind.lower() if each.completes_job else each.kind for each in self.requested}
         return kind.lower() in kinds
 
-    def check_all_used(self) -> None:
-        """Raise `InputError` for changes of objects that do not exist."""
+    def check_all_used(self, kinds: Iterable[str] | None = None) -> None:
+        """Raise `InputError` for changes of objects that do not exist, or are of none of *kinds*; ``None`` for any."""
+        known = None if kinds is None else {kind.lower() for kind in kinds}
         unused = [change for change in self.requested if change.text not in self._used]
         if unused:
-            raise InputError(*(f"--what-if: {change.target} does not exist" for change in unused))
+            raise InputError(*(f"--what-if: {_why_unused(change, known)}" for change in unused))
+
+
+def _why_unused(change: WhatIf, known: Collection[str] | None) -> str:
+    if known is None or change.kind in known:
+        return f"{change.target} does not exist"
+    return f"{change.target}: only {', '.join(sorted(known))} of a control plane can be changed; name files with -f"
 
 
 def _is_named(body: Mapping[str, Any], change: WhatIf) -> bool:
