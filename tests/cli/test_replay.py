@@ -127,3 +127,25 @@ def test_workload_history_spans_all_files(run, tmp_path):
     printed = run("replay", *map(str, paths), "-w", f"{namespace}/{name}").out
     assert printed.count(history[0]["decision"]["queue"]) >= len(history)
     assert "no decision about that workload" in run("replay", str(paths[0]), "-w", "no/job").out
+
+
+def test_decisions_of_one_second_are_in_their_order(run, tmp_path):
+    life = RecordedLife(0, exchanges=True)
+    for number in range(12):
+        life.happen()
+        life.plan()
+        life.now += 10
+        if number == 5:
+            life.start_file()
+    paths = [tmp_path / "d.1", tmp_path / "d"]
+    decided = []
+    for path, items in zip(paths, life.files, strict=True):
+        path.write_bytes(b"".join(encode(items)))
+        entries = [json.loads(line) for line in path.read_text().splitlines()]
+        decided.append({f"{each['namespace']}/{each['name']}" for each in entries if each["type"] == "decision"})
+    job = min(set.intersection(*decided))
+    newest_first = [str(path) for path in reversed(paths)]
+    found = run("history", job, "-f", newest_first[0], "-f", newest_first[1], "-o", "json").answer["decisions"]
+    assert len({each["time"] for each in found}) == 1
+    for listed in found, run("replay", *newest_first, "-w", job, "-o", "json").answer["history"]:
+        assert [each["plan"] for each in listed] == sorted(each["plan"] for each in listed)

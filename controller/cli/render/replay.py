@@ -148,7 +148,7 @@ def history_text(report: DecisionHistory, style: OutputStyle) -> str:
 
 def _history(history: tuple[RecordedDecisionReport, ...], style: OutputStyle) -> str:
     if not history:
-        return "The log has no decision about that workload."
+        return "The log has no decision about that workload; write it as NAMESPACE/NAME."
     columns = [Column(title, right=title == "POS", is_text=title == "MESSAGE") for title in _HISTORY]
     return table(columns, map(_history_row, history), style)
 

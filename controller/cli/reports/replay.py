@@ -25,18 +25,20 @@ from controller.reporting.decision_log.replay import (
     replay,
 )
 
+_InFile = tuple[str, RecordedDecision]
+"""A recorded decision, after the name of its file."""
+
 
 def replay_files(files: Sequence[str], workload: str | None) -> ReplayReport:
     """Replay *files*, each separately, with the history of *workload* (``namespace/name``); raise `InputError`."""
     reports: list[FileReport] = []
-    history: list[RecordedDecisionReport] = []
+    history: list[_InFile] = []
     for file in files:
         report, decisions = _read(file, workload)
         reports.append(report)
-        history += decisions
-    history.sort(key=lambda decision: decision.time or "")
+        history += [(display_name(file), decision) for decision in decisions]
     is_same = all(report.same for report in reports)
-    return ReplayReport(is_same, tuple(reports), tuple(history) if workload is not None else None)
+    return ReplayReport(is_same, tuple(reports), _by_time(history) if workload is not None else None)
 
 
 def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
@@ -44,21 +46,26 @@ def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
 
     Raises `InputError`.
     """
-    decisions: list[RecordedDecisionReport] = []
+    decisions: list[_InFile] = []
     notes: list[str] = []
     for file in files:
         with _reading(file) as lines:
             result, found = recorded_decisions(lines, _is_workload(workload))
         name = display_name(file)
-        decisions += [_recorded_decision_report(name, decision) for decision in found]
+        decisions += [(name, decision) for decision in found]
         notes += [f"{name}: {note}" for note in result.notes]
         if result.first_tampered_line is not None:
             notes.append(f"{name}: the file was altered before line {result.first_tampered_line}")
-    decisions.sort(key=lambda decision: decision.time or "")
-    return DecisionHistory(tuple(decisions), tuple(notes))
+    return DecisionHistory(_by_time(decisions), tuple(notes))
 
 
-def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecisionReport]]:
+def _by_time(decisions: Iterable[_InFile]) -> tuple[RecordedDecisionReport, ...]:
+    """Return the reports of *decisions*, the first first, by milliseconds: a file may begin within a second."""
+    ordered = sorted(decisions, key=lambda found: (found[1].at, found[1].plan))
+    return tuple(_recorded_decision_report(file, decision) for file, decision in ordered)
+
+
+def _read(file: str, workload: str | None) -> tuple[FileReport, list[RecordedDecision]]:
     with _reading(file) as lines:
         return file_report(display_name(file), lines, workload)
 
@@ -84,9 +91,7 @@ def _open_file(file: str) -> Iterator[BinaryIO]:
         yield lines
 
 
-def file_report(
-    file: str, lines: Iterable[bytes], wanted: str | None
-) -> tuple[FileReport, list[RecordedDecisionReport]]:
+def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[FileReport, list[RecordedDecision]]:
     """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
     result, decisions = replay(lines, _is_workload(wanted))
     begun = result.begun
@@ -104,7 +109,7 @@ def file_report(
         warnings=tuple(result.notes),
         differences=tuple(map(_difference, result.differences)),
     )
-    return report, [_recorded_decision_report(file, decision) for decision in decisions]
+    return report, decisions
 
 
 def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
