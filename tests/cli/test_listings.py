@@ -160,3 +160,13 @@ def test_eviction_and_its_end_have_reasons_and_messages(tmp_path, reason):
     assert plan_table(report, PLAIN).splitlines()[1].split() == ["Evict", "Job", "ml/victim", "a", "-", reason]
     assert (leaving["reason"], leaving["clusters"]) == ("PreemptionInProgress", [])
     assert leaving["message"] == "it was evicted and is still terminating on its clusters"
+
+
+def test_root_counts_workloads_outside_the_hierarchy(run, tmp_path):
+    documents = (
+        *(cluster("m", {"cpu": 4}), queue("a"), queue("orphan", parent="gone")),
+        *(job(name, {"cpu": 1}, queue=name) for name in ("a", "orphan", "none")),
+    )
+    listed = run("queues", "--next-cycle", "-f", write(tmp_path, *documents), "-o", "json").answer["queues"]
+    root = next(each for each in listed if each["name"] == "root")
+    assert (root["pending"], root["nextCycle"]["admitted"], root["nextCycle"]["pending"]) == (3, 1, 2)

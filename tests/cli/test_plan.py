@@ -87,8 +87,10 @@ def high_before_low(**more):
 def test_borrowing_before_lower_priority_queue_is_noted(run, tmp_path, command):
     written = write(tmp_path, *high_before_low())
     [note] = run(command, "-f", written, "-o", "json").answer["notes"]
-    assert note.startswith("queue 'high' (priority 5) uses more cpu, memory than its fair share, and queue 'low'")
-    assert "Note: queue 'high' (priority 5)" in run(command, "-f", written).out
+    assert note.startswith(
+        "after the next cycle queue 'high' (priority 5) uses more cpu, memory than its fair share, and queue 'low'"
+    )
+    assert "Note: after the next cycle queue 'high' (priority 5)" in run(command, "-f", written).out
 
 
 @pytest.mark.parametrize("more", [{"queueOrder": "FairShareFirst"}, {"reclaim": {"enabled": True}}])

@@ -189,7 +189,7 @@ def _is_limited(node: Node, resource: str) -> bool:
 
 def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextCycle:
     standing = queue_share_report(snapshot, name)
-    subtree = set(_subtree(node)) if node else {name}
+    subtree = _counted_queues(snapshot, name, node)
     decisions = [decision for decision in snapshot.plan.decisions if decision.workload.queue in subtree]
     admitted = sum(isinstance(decision, Admit) for decision in decisions)
     return NextCycle(
@@ -199,6 +199,14 @@ def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextC
         allocated=standing.allocated,
         share=standing.share,
     )
+
+
+def _counted_queues(snapshot: Snapshot, name: QueueName, node: Node | None) -> set[QueueName]:
+    """Return the queues that the numbers of *name* include: those of the root are of all queues, also unknown ones."""
+    if name == ROOT:
+        decided = {decision.workload.queue for decision in snapshot.plan.decisions}
+        return decided | set(snapshot.state.queues_with_pending())
+    return set(_subtree(node)) if node else {name}
 
 
 def _subtree(node: Node) -> Iterator[QueueName]:
@@ -226,9 +234,10 @@ def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, fro
         if lower:
             first, other = leaf.queue, lower[0].queue
             yield (
-                f"queue '{first.name}' (priority {first.priority}) uses more {', '.join(sorted(over))} than its "
-                f"fair share, and queue '{other.name}' (priority {other.priority}) has workloads pending within its "
-                "own: queueOrder PriorityFirst admits from queues of higher priority first"
+                f"after the next cycle queue '{first.name}' (priority {first.priority}) uses more "
+                f"{', '.join(sorted(over))} than its fair share, and queue '{other.name}' (priority {other.priority}) "
+                "has workloads pending within its own: queueOrder PriorityFirst admits from queues of higher priority "
+                "first"
             )
 
 
