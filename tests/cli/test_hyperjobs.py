@@ -5,7 +5,7 @@ import pytest
 from controller.api.hyperjobs import read_hyperjob
 from controller.controllers.hyperjob.state import spec_fingerprint
 from tests.cli.manifests import cluster, queue, units, write
-from tests.controllers.hyperjob.objects import document, replicated, task
+from tests.controllers.hyperjob.objects import document, replicated, task, template
 
 GPUS = {**units(100), "nvidia.com/gpu": "8"}
 TASK = replicated("t", task(replicas=12), splitPolicy={"mode": "auto"})
@@ -56,6 +56,20 @@ def test_decided_hyperjob_shows_recorded_split(explained):
     ended = explained(cluster("m1", GPUS), found, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out
     assert "llm-t-0" in ended.out
+
+
+def test_suspended_hyperjob_says_so(explained):
+    assert explained(*CLUSTERS, document(TASK, suspend=True)).answer["message"].startswith("spec.suspend is set")
+
+
+def test_hyperjobs_of_one_name_in_both_api_groups_are_separate(run, tmp_path):
+    spec = {"template": {"spec": template(task(replicas=4))}, "splitPolicy": {"strategy": "ByReplicas", "parts": 2}}
+    other = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "HyperJob", "spec": spec}
+    documents = [document(TASK), other | {"metadata": {"name": "llm", "namespace": "ml"}}]
+    del documents[0]["metadata"]["uid"]
+    big = cluster("m", {**units(100), "nvidia.com/gpu": "80"})
+    admitted = run("plan", "-f", write(tmp_path, queue("ml"), big, *documents), "-o", "json").clusters()
+    assert set(admitted) == {"llm-0", "llm-1", "llm-t-0"}
 
 
 def test_shortage_of_a_hyperjob_part_is_listed_once(run, tmp_path):

@@ -306,7 +306,7 @@ def _is_hyperjob(manifest: Manifest) -> bool:
 def _read_hyperjob(manifest: Manifest) -> HyperJob | str:
     """Return the HyperJob, or why it is invalid."""
     metadata = manifest.body["metadata"]
-    uid = metadata.get("uid") or f"{manifest.kind}/{manifest.namespace}/{manifest.name}"
+    uid = metadata.get("uid") or f"{manifest.group_kind}/{manifest.namespace}/{manifest.name}"
     try:
         return read_hyperjob({**manifest.body, "metadata": {**metadata, "uid": uid}})
     except HyperJobError as error:

@@ -48,6 +48,7 @@ from controller.cli.reports.selection import Selection, require_queue
 from controller.controllers.hyperjob.children import minimum_parts
 from controller.controllers.hyperjob.preview import Preview
 from controller.controllers.hyperjob.split import requests_of_parts
+from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
 from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.placement.filter import Candidates, Exclusion, candidates
@@ -425,7 +426,9 @@ def _hyperjob_reason(
         return first.reason, pending_message(first)
     if split.pending_reason is not None and not workloads:
         return split.pending_reason.reason, split.pending_reason.message
-    return "", "" if workloads else hyperjob.status.message
+    if workloads:
+        return "", ""
+    return "", hyperjob.status.message or (SUSPENDED if hyperjob.spec.suspend else "")
 
 
 def _part(

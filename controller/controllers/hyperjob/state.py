@@ -31,6 +31,8 @@ from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import fits, total
 
+#: Message of a suspended HyperJob.
+SUSPENDED = "spec.suspend is set; set it to false to start again"
 #: Maximum number of failed parts that a message names.
 _MAX_NAMED_PARTS = 10
 #: Pending reasons that other parts cause, the more specific first.
@@ -118,7 +120,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return HyperJobState(status.phase, status.message, known)
     seen = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
     if hyperjob.spec.suspend:
-        return HyperJobState("Suspended", "spec.suspend is set; set it to false to start again", _stop_parts(seen))
+        return HyperJobState("Suspended", SUSPENDED, _stop_parts(seen))
     wrong = hyperjob_violations(hyperjob, capacity.max_parts)
     if wrong:
         return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
