@@ -77,6 +77,7 @@ ROOT, A, B = (f"queue.scheduling.volcano.sh/{name}" for name in ("root", "a", "b
         pytest.param(["pending", "ml/big"], [BIG], id="workload"),
         pytest.param(["pending", BIG], [BIG], id="workload-with-kind"),
         pytest.param(["clusters", "cluster.cluster.karmada.io/m"], ["cluster.cluster.karmada.io/m"], id="cluster"),
+        pytest.param(["pending", "-q", A], [BIG], id="queue-option-with-kind"),
         pytest.param(["top"], [OLD], id="admitted"),
     ],
 )

@@ -54,7 +54,7 @@ class Selection:
 
     def of_workloads(self, queue: str | None, namespace: str | None) -> "Selection":
         """Return the selection of the workloads of one queue and one namespace; ``None`` or no text for all."""
-        return replace(self, queue=QueueName(queue) if queue else None, namespace=namespace)
+        return replace(self, queue=QueueName(without_kind(queue)) if queue else None, namespace=namespace)
 
     @property
     def is_narrowed(self) -> bool:
