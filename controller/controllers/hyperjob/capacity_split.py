@@ -330,7 +330,7 @@ def _explain_shortage(
 ) -> PendingReason:
     """Return why there is no solution, by the scarcest resource."""
     if not tracker.names:
-        message = "its placement, or its data, and the clusters exclude each other, or none takes new workloads"
+        message = "no cluster that takes new workloads matches its placement and holds its data"
         return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
         return PendingReason(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
