@@ -6,7 +6,18 @@ import pytest
 
 from controller.cli.errors import InputError
 from controller.cli.input.what_if import Changes, parse_what_if
-from tests.cli.manifests import NOW, VOLCANO_JOB, binding, cluster, configuration, job, pod, queue, write
+from tests.cli.manifests import (
+    NOW,
+    VOLCANO_JOB,
+    binding,
+    cluster,
+    configuration,
+    job,
+    pod,
+    priority_class,
+    queue,
+    write,
+)
 
 EXAMPLE = str(Path(__file__).parents[2] / "docs" / "examples" / "two-teams.yaml")
 WORLD = str(Path(__file__).parent / "queues_and_clusters.yaml")
@@ -145,28 +156,41 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
         assert (namespace, name) in admitted, counterfactual
 
 
-def test_no_counterfactual_lets_a_deployment_finish(run, tmp_path):
-    member = cluster("m", {"cpu": 4}, kinds=((VOLCANO_JOB, "Job"), ("apps/v1", "Deployment")))
+DEPLOYED = {"apiVersion": "apps/v1", "kind": "Deployment"}
+
+
+def deployment(*clusters):
+    """Return a Deployment of 4 CPUs in queue a, its binding, the configuration that gates it, and a cluster of 4."""
     labels = {"scheduling.volcano.sh/queue-name": "a"}
-    deployment = {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "d", "namespace": "ml", "labels": labels},
-        "spec": {"replicas": 2, "template": pod({"cpu": 2})},
-    }
-    placed = binding("d", clusters=["m"])
+    metadata = {"name": "d", "namespace": "ml", "labels": labels, "creationTimestamp": "2026-02-01T00:00:00Z"}
+    placed = binding("d", clusters=[*clusters], suspended=not clusters)
     placed["metadata"]["name"] = "d-deployment"
     placed["spec"] |= {
-        "resource": {"apiVersion": "apps/v1", "kind": "Deployment", "namespace": "ml", "name": "d"},
+        "resource": {**DEPLOYED, "namespace": "ml", "name": "d"},
         "replicas": 2,
         "replicaRequirements": {"resourceRequest": {"cpu": "2"}},
-        "clusters": [{"name": "m", "replicas": 2}],
+        "clusters": [{"name": name, "replicas": 2} for name in clusters],
     }
-    gated = configuration(integrations=[{"apiVersion": "apps/v1", "kind": "Deployment"}])
-    path = write(tmp_path, member, queue("a"), deployment, placed, gated, job("j", {"cpu": 2}, queue="a"))
+    return (
+        {**DEPLOYED, "metadata": metadata, "spec": {"replicas": 2, "template": pod({"cpu": 2})}},
+        placed,
+        configuration(integrations=[DEPLOYED]),
+        cluster("m", {"cpu": 4}, kinds=((VOLCANO_JOB, "Job"), ("apps/v1", "Deployment"))),
+    )
+
+
+def test_no_counterfactual_lets_a_deployment_finish(run, tmp_path):
+    path = write(tmp_path, queue("a"), *deployment("m"), job("j", {"cpu": 2}, queue="a"))
     assert [each["name"] for each in run("top", "-f", path, "-o", "json").answer["workloads"]] == ["d"]
     explained = run("explain", "job", "ml/j", "-f", path, "-o", "json").answer
     assert {each["dimension"] for each in explained["counterfactuals"]} == {"capacity"}
+
+
+def test_no_counterfactual_raises_the_priority_of_a_deployment(run, tmp_path):
+    before = job("j", {"cpu": 2}, queue="a", created="2026-01-01T00:00:00Z")
+    path = write(tmp_path, queue("a"), priority_class("high", 9), *deployment(), before)
+    explained = run("explain", "job", "ml/d", "-f", path, "-o", "json").answer
+    assert "priority" not in {each["dimension"] for each in explained["counterfactuals"]}
 
 
 def test_no_counterfactual_removes_all_accelerators(explain):

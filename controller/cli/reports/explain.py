@@ -225,13 +225,13 @@ def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
     store, binding = snapshot.store, snapshot.binding(workload)
     template = store.template(binding) if binding else None
     requests = template.requests if template else None
-    is_own = workload.gang is None and requests is not None and not requests.claims
-    is_job = is_own and template is not None and template.key.kind == VOLCANO_JOB
+    is_own = workload.gang is None and template is not None and template.key.kind == VOLCANO_JOB
+    job = requests.job if is_own and requests is not None and not requests.claims else None
     return PendingJob(
         workload,
-        template=requests.job if is_job and requests is not None else None,
+        template=job,
         priority_of=store.priorities.task_value,
-        priority_classes={each.key: each.value for each in store.priority_classes} if is_own else None,
+        priority_classes={each.key: each.value for each in store.priority_classes} if job is not None else None,
         binding=binding.name if binding is not None and workload.gang is None else "",
     )
 
