@@ -56,6 +56,7 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     weight: int
     priority: int
     state: str
+    """``Broken`` where the queue is not connected to the root, so that it takes no workloads."""
     pending: int
     admitted: int
     fair_share: Amounts
