@@ -103,7 +103,9 @@ class CertificateReconciler:
         if len(load_bundle(bundle)) == 1 or not self.settings.replica:
             return False
         leaf = self._leaf()
-        if utc_now() < lifetime(leaf).not_before + BACKDATED + timedelta(seconds=self.settings.overlap_seconds):
+        until = lifetime(leaf).not_before + BACKDATED + timedelta(seconds=self.settings.overlap_seconds)
+        if utc_now() < until:
+            log.info("old CAs not removed", reason="the newest certificate is too new", until=until.isoformat())
             return False
         return self._all_replicas_serve(leaf)
 

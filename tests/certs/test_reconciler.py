@@ -1,6 +1,9 @@
 """Tests the order of renewal and publishing, and when old CAs leave the bundle."""
 
+from datetime import datetime, timedelta
+
 import pytest
+from structlog.testing import capture_logs
 
 from certs.authority import load_bundle
 from certs.reconciler import CertificateReconciler, utc_now
@@ -75,6 +78,17 @@ def test_former_ca_stays_without_an_answer_of_all_replicas(folder, replica):
     ):
         reconciler(folder, **options).run()
         assert len(bundle(folder)) == 2, options
+
+
+def test_overlap_that_keeps_a_former_ca_is_logged(folder, replica):
+    reconciler(folder).run()
+    reconciler(folder, authority=True).run(rotate=True)
+    served = replica(folder / "serving")
+    with capture_logs() as logged:
+        reconciler(folder, replica=(served.place,)).run()
+    (line,) = [each for each in logged if each["event"] == "old CAs not removed"]
+    assert line["reason"] == "the newest certificate is too new"
+    assert timedelta(minutes=9) < datetime.fromisoformat(line["until"]) - utc_now() < timedelta(minutes=10)
 
 
 class SharedStore(DirectoryStore):
