@@ -28,9 +28,9 @@ class ChangedError(InjectionError):
     """The configuration changed while the bundle was being published: publish it again."""
 
 
-async def publish(api: Api, name: str, bundle: bytes) -> bool:
+async def publish(api: Api, name: str, bundle: bytes, *, may_be_missing: bool = False) -> bool:
     """Publish *bundle* for all webhooks of the configurations *name*, and return whether anything changed."""
-    configurations = await _read(api, name)
+    configurations = await (read_webhooks if may_be_missing else _read)(api, name)
     changed = False
     for path, webhooks in configurations.items():
         if all(webhook.client_config.bundle == bundle for webhook in webhooks):
@@ -46,11 +46,12 @@ async def publish(api: Api, name: str, bundle: bytes) -> bool:
     return changed
 
 
-async def published_bundles(api: Api, name: str) -> Mapping[str, bytes]:
+async def published_bundles(api: Api, name: str, *, may_be_missing: bool = False) -> Mapping[str, bytes]:
     """Return the published bundle of each webhook of the configurations *name*, by kind and webhook name."""
+    configurations = await (read_webhooks if may_be_missing else _read)(api, name)
     return {
         f"{webhook_kind(path)}/{webhook.name}": webhook.client_config.bundle
-        for path, webhooks in (await _read(api, name)).items()
+        for path, webhooks in configurations.items()
         for webhook in webhooks
     }
 

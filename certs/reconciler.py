@@ -80,7 +80,11 @@ class CertificateReconciler:
         bundle = ensure_authority(
             self.store, now, settings.lifetimes, forced_reason=forced_reason if settings.authority else None
         )
-        if self._publish(bundle) and self._is_bundle_new(bundle):
+        published = bundle
+        if settings.before_registration:
+            # Replicas that an upgrade has not replaced yet may serve a certificate of another CA.
+            published += _pem(self._other_published(load_bundle(bundle)))
+        if self._publish(published) and self._is_bundle_new(bundle):
             self.sleep(settings.settle_seconds)
         issued = ensure_leaf(
             self.store,
@@ -127,10 +131,14 @@ class CertificateReconciler:
         if not stored.files.get(BUNDLE):
             raise AuthorityError(f"the Secret of the certificate has no {BUNDLE}: use an issuer that provides its CA")
         newest = load_bundle(stored.files[BUNDLE])
-        old = [ca for ca in self._published() if ca not in newest and lifetime(ca).not_after > utc_now()]
+        old = self._other_published(newest)
         if old and self.settings.replica and self._all_replicas_serve(self._leaf()):
             old = []
         self._publish(_pem([*newest, *old]))
+
+    def _other_published(self, newest: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+        """Return the CAs that are published besides *newest* and have not expired."""
+        return [ca for ca in self._published() if ca not in newest and lifetime(ca).not_after > utc_now()]
 
     def _leaf(self) -> x509.Certificate:
         stored = self.store.read(SERVING)
@@ -157,7 +165,9 @@ async def read_published(settings: CertificateSettings) -> dict[str, bytes]:
         return {
             f"{name}: {place}": bundle
             for name in settings.webhook_configuration
-            for place, bundle in (await published_bundles(api, name)).items()
+            for place, bundle in (
+                await published_bundles(api, name, may_be_missing=settings.before_registration)
+            ).items()
         }
 
 
@@ -165,7 +175,12 @@ async def _publish_all(settings: CertificateSettings, bundle: bytes) -> bool:
     if not settings.webhook_configuration:
         return False
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as api:
-        return any([await publish(api, name, bundle) for name in settings.webhook_configuration])
+        return any(
+            [
+                await publish(api, name, bundle, may_be_missing=settings.before_registration)
+                for name in settings.webhook_configuration
+            ]
+        )
 
 
 def utc_now() -> datetime:

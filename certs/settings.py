@@ -43,7 +43,12 @@ _GROUPS: Groups = {
         "external": None,
     },
     "names of the webhook": {"dns": "NAME", "ip": "ADDRESS"},
-    "publishing": {"webhook_configuration": "NAME", "kubeconfig": "FILE", "replica": "HOST:PORT"},
+    "publishing": {
+        "webhook_configuration": "NAME",
+        "before_registration": None,
+        "kubeconfig": "FILE",
+        "replica": "HOST:PORT",
+    },
     "timing": {
         "every": "SECONDS",
         "authority": None,
@@ -81,6 +86,10 @@ class CertificateSettings(BaseModel):
     ip: tuple[str, ...] = Field((), description="IP address of the webhook; may be repeated")
     webhook_configuration: tuple[str, ...] = Field(
         (), description="name of webhook configurations (mutating and validating) to publish in; may be repeated"
+    )
+    before_registration: bool = Field(
+        default=False,
+        description="whether the webhook configurations may not exist yet: publish in those that do, next to their CAs",
     )
     kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada API server with the configurations")
     replica: tuple[str, ...] = Field(

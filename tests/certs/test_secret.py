@@ -1,12 +1,15 @@
 """Tests the Secret store on a real API server, with the documented permissions."""
 
+import base64
+import json
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import load_bundle
+from certs.authority import create_authority, load_bundle
 from certs.store import AUTHORITY, SERVING, ConflictError, SecretStore
 from controller.kube.errors import Forbidden
 from localup.apply import apply, wait_until
@@ -101,6 +104,25 @@ def test_no_leaf_is_issued_before_the_bundle_is_published(plane, store):
     assert "forbidden" in forbidden.stderr
     assert "does not exist: install it" in missing.stderr
     assert store.read(SERVING) is None
+
+
+def test_ca_is_published_where_the_webhook_is_registered_already(plane, store):
+    for kind in ("mutatingwebhookconfigurations", "validatingwebhookconfigurations"):
+        plane.admin.delete(f"{CONFIGURATIONS}/{kind}/volcano-global")
+    # Two thirds of so short a lifetime have passed at once.
+    assert run(plane, "ensure", "--before-registration", "--authority-days", "0.001").returncode == 0
+    first = store.read(AUTHORITY).files["ca.crt"]
+    other = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem()
+    configurations = registration("https://127.0.0.1:9")
+    for webhook in (webhook for each in configurations for webhook in each["webhooks"]):
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(other).decode()
+    apply(plane.admin, configurations)
+    renewed = run(plane, "ensure", "--before-registration")
+    events = [json.loads(line)["event"] for line in renewed.stdout.splitlines()]
+    assert events == ["CA created", *["bundle published"] * 2, "serving certificate issued"]
+    assert set(bundles(plane)) == {store.read(AUTHORITY).files["tls.crt"] + first + other}
+    assert run(plane, "ensure").returncode == 0
+    assert set(bundles(plane)) == {store.read(AUTHORITY).files["tls.crt"] + first}
 
 
 @pytest.mark.usefixtures("store")

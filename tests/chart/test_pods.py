@@ -4,6 +4,7 @@ import itertools
 
 import pytest
 
+from certs.settings import parse_flags
 from tests.chart.matrix import VALUES
 from tests.chart.permissions import granted
 
@@ -112,6 +113,16 @@ def test_tc6_webhook_stays_available_during_updates(rendered):
     budget = rendered.one("PodDisruptionBudget", "-webhook")["spec"]
     assert budget["minAvailable"] == 1
     assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
+
+
+def test_upgrade_publishes_a_renewed_ca_before_its_certificates(rendered):
+    pod = rendered.pods()["vg-volcano-global-install-1"]
+    (container,) = [each for each in pod["initContainers"] if each["name"] == "certificates"]
+    settings = parse_flags(["ensure", *container["args"]])
+    assert settings.webhook_configuration == ("volcano-global",)
+    assert settings.before_registration
+    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "karmada"]
+    assert str(settings.kubeconfig.parent) == mount["mountPath"]
 
 
 def test_tc6_webhooks_are_registered_by_url_with_short_timeouts(render):
