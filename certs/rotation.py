@@ -77,6 +77,7 @@ def ensure_leaf(  # noqa: PLR0913 -- two of them are rarely given
 ) -> bool:
     """Renew the serving certificate if it is due and return whether it was; requires a published CA.
 
+    One that lacks a name keeps the others until the next renewal, since the API server may still call it by them.
     Raises `ConflictError` where the bundle is not the *published* one; ``None``: none is published.
     """
     wanted = frozenset(names)
@@ -90,7 +91,8 @@ def ensure_leaf(  # noqa: PLR0913 -- two of them are rarely given
     if reason is None and stored_leaf.stored and stored_leaf.stored.files.get(BUNDLE) == bundle:
         return False
     if leaf is None or reason is not None:
-        leaf = issue(authority.pair, sorted(wanted), now=now, validity=lifetimes.leaf)
+        kept = leaf.names if leaf and reason_to_reissue(leaf.names, wanted) else frozenset()
+        leaf = issue(authority.pair, sorted(wanted | kept), now=now, validity=lifetimes.leaf)
         log.info("serving certificate issued", reason=reason, not_after=leaf.lifetime.not_after.isoformat())
     store.write(
         SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, expected=stored_leaf.stored

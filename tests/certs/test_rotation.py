@@ -79,6 +79,14 @@ def test_added_name_reissues_and_removed_name_does_not(store):
     assert ensure(store, names=["127.0.0.1"]) == two
 
 
+def test_replaced_name_stays_until_the_next_renewal(store):
+    ensure(store, names=["old"])
+    ensure(store, names=["new"])
+    assert serving_pair(store).names == {"old", "new"}
+    ensure(store, at=NOW + 61 * DAY, names=["new"])
+    assert serving_pair(store).names == {"new"}
+
+
 @pytest.mark.parametrize("name", [AUTHORITY, SERVING])
 @pytest.mark.parametrize(
     "files",
