@@ -180,6 +180,14 @@ def names(certificate: x509.Certificate) -> frozenset[str]:
     return frozenset((*alternative_names.get_values_for_type(x509.DNSName), *addresses))
 
 
+def canonical_name(name: str) -> str:
+    """Return *name* as `names` returns it: an address in its short form."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return name
+
+
 def lifetime(certificate: x509.Certificate) -> Lifetime:
     """Return the validity of *certificate*."""
     return Lifetime(certificate.not_valid_before_utc, certificate.not_valid_after_utc)

@@ -7,6 +7,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from certs.authority import canonical_name
 from certs.rotation import Lifetimes
 from controller.api.flags import Groups, read_flags
 
@@ -117,8 +118,8 @@ class CertificateSettings(BaseModel):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Return the names of the serving certificate."""
-        return (*self.dns, *self.ip)
+        """Return the names of the serving certificate, as they are read from it."""
+        return (*self.dns, *map(canonical_name, self.ip))
 
     @property
     def lifetimes(self) -> Lifetimes:

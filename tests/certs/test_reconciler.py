@@ -45,6 +45,13 @@ def test_rotate_renews_the_ca_only_with_authority(folder):
     assert [ca.serial_number for ca in bundle(folder)] == [serial(folder, AUTHORITY), before[1]]
 
 
+def test_address_in_a_long_form_is_covered(folder):
+    reconciler(folder, ip=("FD00:0:0::1",)).run()
+    with capture_logs() as logged:
+        reconciler(folder, ip=("FD00:0:0::1",)).run()
+    assert logged == []
+
+
 def test_former_ca_stays_until_all_replicas_serve_new_leaf(folder, replica):
     reconciler(folder).run()
     fast, slow = replica(folder / "serving"), replica(folder / "serving")
