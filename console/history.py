@@ -22,7 +22,7 @@ from yarl import URL
 from console.history_file import HistoryFile
 from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH, Decisions, LoggedDecision, Moment
 from controller.kube.errors import read_status
-from controller.kube.kubeconfig import ApiServerAccess
+from controller.kube.kubeconfig import ApiServerAccess, client_context
 
 #: Decisions in memory: changed pending reasons, and all others.
 _MAX_WAITS, _MAX_DECIDED = 30_000, 20_000
@@ -77,7 +77,7 @@ class HistoryAccess:
             return None
         pem = self.ca.read_text() if self.ca is not None else ""
         if self._tls is None or self._tls[0] != pem:
-            self._tls = pem, ssl.create_default_context(cadata=pem or None)
+            self._tls = pem, client_context(pem=pem)
         return self._tls[1]
 
 

@@ -7,7 +7,6 @@ of a webhook prevents that webhook from being renamed or removed.
 import asyncio
 import base64
 import socket
-import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -17,6 +16,7 @@ import structlog
 
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, Invalid, NotFound
+from controller.kube.kubeconfig import client_context
 from install.objects import FIELD_MANAGER, InstallError, Manifest, name_of, path_of, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -107,7 +107,7 @@ async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -
 
 
 def _connection_error(address: Address, bundle: bytes) -> str | None:
-    context = ssl.create_default_context(cadata=bundle.decode())
+    context = client_context(pem=bundle.decode())
     try:
         with (
             socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_SECONDS) as plain,

@@ -111,12 +111,18 @@ def _client_certificate(configuration: Any) -> bytes | None:
     return Path(configuration.cert_file).read_bytes() if configuration.cert_file else None
 
 
+def client_context(*, pem: str | None = None, file: str | None = None) -> ssl.SSLContext:
+    """Return a context that trusts only the CAs in *pem* or *file*, or those of the system if neither is given."""
+    context = ssl.create_default_context(cadata=pem or None, cafile=file or None)
+    # Certificates come from many tools and are tested with Go clients, which do not require the extensions that
+    # Python 3.13 checks by default.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    return context
+
+
 def _tls_context(configuration: Any) -> ssl.SSLContext:
     """Return a context that trusts only the configured CA, or the system's CAs if none is configured."""
-    context = ssl.create_default_context(cafile=configuration.ssl_ca_cert)
-    # Certificates of control planes come from many tools and are tested with Go clients, which do not require
-    # the extensions that Python 3.13 checks by default.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context = client_context(file=configuration.ssl_ca_cert)
     if not configuration.verify_ssl:
         context.check_hostname = False
         context.verify_mode = ssl.CERT_NONE

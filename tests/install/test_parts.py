@@ -1,14 +1,21 @@
 """Tests the installer's modules without an API server."""
 
-from datetime import UTC, datetime
+import ssl
+from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
+from certs.authority import KeyPair, create_authority, issue
 from install.checks import version_violations
 from install.credentials import CredentialsError, is_due, with_token
 from install.objects import MAPPINGS, ManifestError, is_managed, path_of, read_folder
-from install.registration import bundles, with_bundles
+from install.registration import Address, bundles, wait_for_webhook, with_bundles
 from install.settings import parse_flags
+from tests.certs.replicas import Replica
+
+NOW, DAY = datetime.now(UTC), timedelta(days=1)
 
 KUBECONFIG = """
 apiVersion: v1
@@ -82,6 +89,51 @@ def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
     known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
     webhooks = with_bundles(wanted, known, b"NEW")["webhooks"]
     assert [each["clientConfig"]["caBundle"] for each in webhooks] == ["T0xE", "TkVX"]
+
+
+@pytest.fixture
+def serve(tmp_path, request):
+    """Return a function that serves a certificate on an address of this machine, and returns the replica."""
+
+    def start(leaf: KeyPair, host="127.0.0.1", port=0) -> Replica:
+        folder = tmp_path / f"{host}-{leaf.certificate.serial_number}"
+        folder.mkdir()
+        (folder / "tls.crt").write_bytes(leaf.certificate_pem())
+        (folder / "tls.key").write_bytes(leaf.key_pem())
+        replica = Replica(folder, host, port)
+        request.addfinalizer(replica.close)
+        return replica
+
+    return start
+
+
+def plain_authority() -> KeyPair:
+    """Return a CA without extensions but the basic constraints, as simple tools create it."""
+    ours = create_authority(NOW, DAY)
+    builder = x509.CertificateBuilder(
+        issuer_name=ours.certificate.subject,
+        subject_name=ours.certificate.subject,
+        public_key=ours.key.public_key(),
+        serial_number=1,
+        not_valid_before=ours.lifetime.not_before,
+        not_valid_after=ours.lifetime.not_after,
+    ).add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+    return KeyPair(builder.sign(ours.key, hashes.SHA256()), ours.key)
+
+
+async def test_webhook_is_verified_like_the_api_server_does(serve, monkeypatch):
+    create = ssl.create_default_context
+
+    def as_in_python_3_13(*args, **options):
+        context = create(*args, **options)
+        context.verify_flags |= ssl.VERIFY_X509_STRICT
+        return context
+
+    monkeypatch.setattr(ssl, "create_default_context", as_in_python_3_13)
+    authority = plain_authority()
+    replica = serve(issue(authority, ["localhost"], now=NOW, validity=DAY))
+    address = Address("127.0.0.1", replica.port, "localhost")
+    await wait_for_webhook(address, authority.certificate_pem(), seconds=5)
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from controller.api.visibility import VisibleWorkloads, namespace_path
 from controller.cli.errors import InputError
 from controller.kube.client import Api, connection_problem
 from controller.kube.errors import ApiError, read_status
+from controller.kube.kubeconfig import client_context
 
 URL_VARIABLE = "VOLCANO_GLOBAL_SERVER_URL"
 CA_VARIABLE = "VOLCANO_GLOBAL_SERVER_CA"
@@ -48,7 +49,7 @@ async def visible_workloads(api: Api, address: ServerAddress, namespace: str, na
     if not address.url.startswith("https://"):
         raise VisibilityError(f"the address {address.url!r} of the endpoint does not begin with https://")
     try:
-        context = ssl.create_default_context(cadata=address.ca or None)
+        context = client_context(pem=address.ca)
     except ssl.SSLError as error:
         raise VisibilityError(f"the CA certificates of the endpoint cannot be used: {error}") from error
     query = f"?{urlencode({'kind': 'Job', 'name': name})}" if name else ""

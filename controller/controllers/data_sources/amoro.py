@@ -18,6 +18,7 @@ from yarl import URL
 
 from controller.api.data_sources import DataSet
 from controller.controllers.data_sources.plugins import LocateError, PluginOptions, map_location
+from controller.kube.kubeconfig import client_context
 
 NAME = "amoro"
 
@@ -161,7 +162,7 @@ def _tls(options: PluginOptions) -> ssl.SSLContext | bool:
         return False
     if not tls.ca_file and not tls.cert_file:
         return True
-    context = ssl.create_default_context(cafile=tls.ca_file or None)
+    context = client_context(file=tls.ca_file)
     if tls.cert_file:
         context.load_cert_chain(tls.cert_file, tls.key_file or None)
     return context
