@@ -7,6 +7,7 @@ of a webhook prevents that webhook from being renamed or removed.
 import asyncio
 import base64
 import socket
+import ssl
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +25,8 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 _ATTEMPTS = 5
 _POLL_SECONDS = 1.0
 _CONNECT_TIMEOUT_SECONDS = 5.0
+#: OpenSSL's codes for a valid certificate without the DNS name or the address.
+_NAME_MISMATCHES = (62, 64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,12 +110,31 @@ async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -
 
 
 def _connection_error(address: Address, bundle: bytes) -> str | None:
+    """Return why the API server cannot call the webhook at *address* yet, or ``None``.
+
+    One reachable address suffices, since others may belong to replicas that stop, or that serve a certificate of the
+    previous CA until they are replaced. But a replica whose certificate lacks only the name loads the new one soon.
+    """
     context = client_context(pem=bundle.decode())
     try:
+        infos = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        return str(error)
+    errors = [_handshake_error(host, address, context) for host in sorted({str(info[4][0]) for info in infos})]
+    failures = [error for error in errors if error is not None]
+    misnamed = [error for error in failures if getattr(error, "verify_code", None) in _NAME_MISMATCHES]
+    if misnamed or len(failures) == len(errors):
+        reported = (misnamed or failures)[0]
+        return str(reported) or type(reported).__name__
+    return None
+
+
+def _handshake_error(host: str, address: Address, context: ssl.SSLContext) -> Exception | None:
+    try:
         with (
-            socket.create_connection((address.host, address.port), timeout=_CONNECT_TIMEOUT_SECONDS) as plain,
+            socket.create_connection((host, address.port), timeout=_CONNECT_TIMEOUT_SECONDS) as plain,
             context.wrap_socket(plain, server_hostname=address.name),
         ):
             return None
     except (OSError, ValueError) as error:
-        return str(error) or type(error).__name__
+        return error

@@ -1,5 +1,7 @@
 """Tests the installer's modules without an API server."""
 
+import contextlib
+import socket
 import ssl
 from datetime import UTC, datetime, timedelta
 
@@ -10,7 +12,7 @@ from cryptography.hazmat.primitives import hashes
 from certs.authority import KeyPair, create_authority, issue
 from install.checks import version_violations
 from install.credentials import CredentialsError, is_due, with_token
-from install.objects import MAPPINGS, ManifestError, is_managed, path_of, read_folder
+from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
 from install.registration import Address, bundles, wait_for_webhook, with_bundles
 from install.settings import parse_flags
 from tests.certs.replicas import Replica
@@ -134,6 +136,37 @@ async def test_webhook_is_verified_like_the_api_server_does(serve, monkeypatch):
     replica = serve(issue(authority, ["localhost"], now=NOW, validity=DAY))
     address = Address("127.0.0.1", replica.port, "localhost")
     await wait_for_webhook(address, authority.certificate_pem(), seconds=5)
+
+
+@pytest.mark.parametrize(
+    ("other", "is_awaited"),
+    [
+        pytest.param("new", False, id="renewed"),
+        pytest.param("without-name", True, id="not-yet-renewed"),
+        pytest.param("of-previous-ca", False, id="to-be-replaced"),
+        pytest.param(None, False, id="stopped"),
+    ],
+)
+async def test_every_replica_has_the_name_of_a_new_address(serve, monkeypatch, other, is_awaited):
+    authority, previous = create_authority(NOW, DAY), create_authority(NOW, DAY)
+    leaves = {
+        "new": issue(authority, ["old.example", "new.example"], now=NOW, validity=DAY),
+        "without-name": issue(authority, ["old.example"], now=NOW, validity=DAY),
+        "of-previous-ca": issue(previous, ["old.example"], now=NOW, validity=DAY),
+    }
+    port = serve(leaves["new"]).port
+    if other:
+        serve(leaves[other], "127.0.0.2", port)
+    infos = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (f"127.0.0.{number}", port)) for number in (1, 2)]
+    resolve = socket.getaddrinfo
+    monkeypatch.setattr(
+        socket,
+        "getaddrinfo",
+        lambda host, *given, **named: infos if host == "replicas" else resolve(host, *given, **named),
+    )
+    address = Address("replicas", port, "new.example")
+    with pytest.raises(InstallError, match="mismatch") if is_awaited else contextlib.nullcontext():
+        await wait_for_webhook(address, authority.certificate_pem(), seconds=1)
 
 
 @pytest.mark.parametrize(
