@@ -32,7 +32,7 @@ from install.objects import (
     webhook_configurations,
 )
 from install.registration import register, wait_for_webhook
-from install.removal import scale_to_zero
+from install.removal import scale_to_zero, stop_job
 from install.settings import InstallSettings, parse_flags
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -125,10 +125,15 @@ async def verify(settings: InstallSettings) -> None:
 
 
 async def remove(settings: InstallSettings) -> None:
-    """Uninstall: stop the controller, remove the webhook configurations first, then all other objects."""
-    if settings.controller:
+    """Uninstall: stop what writes, remove the webhook configurations first, then all other objects."""
+    if settings.job or settings.controller:
+        namespace, seconds = settings.host_namespace or "", settings.wait_seconds
         async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
-            await scale_to_zero(host, settings.host_namespace or "", settings.controller, seconds=settings.wait_seconds)
+            # It would register the webhook after the removal, and every new job would be refused.
+            if settings.job:
+                await stop_job(host, namespace, settings.job, seconds=seconds)
+            if settings.controller:
+                await scale_to_zero(host, namespace, settings.controller, seconds=seconds)
     manifests = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await delete_all(karmada, webhook_configurations(manifests))

@@ -1,4 +1,4 @@
-"""Stops the controller, and resumes the bindings that volcano-global suspended, before its objects are removed.
+"""Stops the install Job and the controller, and resumes bindings that volcano-global suspended, before the removal.
 
 A binding is managed if its kind is gated in its namespace or it carries an admission record. Other controllers may
 suspend bindings of other kinds by the same field; those are not changed. For gated kinds only volcano-global sets the
@@ -105,6 +105,34 @@ async def scale_to_zero(host: Api, namespace: str, name: str, *, seconds: float)
     if not await poll_until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
         message = f"Deployment {name!r} still has pods after {seconds:g} s: delete them, then run this again"
         raise InstallError(message)
+
+
+class _JobStatus(msgspec.Struct):
+    active: int = 0
+    terminating: int | None = None
+
+
+class _Job(msgspec.Struct):
+    status: _JobStatus = msgspec.field(default_factory=_JobStatus)
+
+
+async def stop_job(host: Api, namespace: str, name: str, *, seconds: float) -> None:
+    """Suspend a Job and wait until it has no pods."""
+    path = f"/apis/batch/v1/namespaces/{namespace}/jobs/{name}"
+    try:
+        await host.patch(path, b'{"spec":{"suspend":true}}', kind="merge")
+    except NotFound:
+        return
+
+    async def is_stopped() -> bool:
+        try:
+            status = msgspec.json.decode(await host.get(path), type=_Job).status
+        except NotFound:
+            return True
+        return not status.active and not status.terminating
+
+    if not await poll_until(is_stopped, seconds=seconds, every=_POLL_SECONDS):
+        raise InstallError(f"Job {name!r} still has pods after {seconds:g} s: delete them, then run this again")
 
 
 async def _has_none(host: Api, path: str) -> bool:

@@ -55,8 +55,9 @@ class InstallSettings(BaseModel):
         description="name or address that the webhook's certificate must cover; none: the host of --webhook-address",
     )
     wait_seconds: float = Field(
-        300, gt=0, le=3600, description="time to wait for the webhook, or for the controller to stop"
+        300, gt=0, le=3600, description="time to wait for the webhook, or for --job and --controller to stop"
     )
+    job: str | None = Field(None, description="Job of `register` to stop before anything is removed")
     controller: str | None = Field(None, description="Deployment to scale to zero before anything is removed")
     interpreter: bool = Field(default=False, description="whether Karmada must support interpreter customizations")
     authenticated_callers: bool = Field(
@@ -94,8 +95,8 @@ class InstallSettings(BaseModel):
             raise ValueError("credentials needs at least one --account")
         if self.command == "register" and self.certificate_secret is None:
             raise ValueError("register needs --certificate-secret")
-        if (self.account or self.certificate_secret or self.controller) and self.host_namespace is None:
-            raise ValueError("--account, --certificate-secret and --controller need --host-namespace")
+        if (self.account or self.certificate_secret or self.job or self.controller) and self.host_namespace is None:
+            raise ValueError("--account, --certificate-secret, --job and --controller need --host-namespace")
         if self.account and self.kubeconfig is None:
             raise ValueError("--account needs --kubeconfig, from which the kubeconfigs are derived")
         return self

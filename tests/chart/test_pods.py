@@ -5,6 +5,7 @@ import itertools
 import pytest
 
 from certs.settings import parse_flags
+from install.settings import parse_flags as parse_install_flags
 from tests.chart.matrix import VALUES
 from tests.chart.permissions import granted
 
@@ -246,3 +247,11 @@ def test_history_is_served_where_all_parts_are_enabled(render, console, log, his
     (policy,) = [each for each in rendered.of("NetworkPolicy") if each["metadata"]["name"].endswith("-controller")]
     ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     assert (8445 in ports) is is_served
+
+
+def test_uninstallation_may_stop_the_install_job(rendered):
+    (container,) = rendered.pods()["vg-volcano-global-uninstall"]["containers"]
+    job = parse_install_flags(["remove", *container["args"]]).job
+    assert job in [each["metadata"]["name"] for each in rendered.of("Job")]
+    rules = rendered.one("Role", "-uninstall")["rules"]
+    assert {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [job], "verbs": ["get", "patch"]} in rules

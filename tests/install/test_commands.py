@@ -215,6 +215,44 @@ def test_repaired_webhook_configurations_are_removed(plane, command, objects):
     assert not exists(plane.admin, VALIDATING)
 
 
+@pytest.fixture
+def install_job(plane):
+    """Yield the path of an install Job of the host cluster."""
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
+    path = f"/apis/batch/v1/namespaces/{HOST}/jobs"
+    plane.admin.create(path, {"metadata": {"name": "install-1"}, "spec": {"template": template}})
+    yield f"{path}/install-1"
+    plane.admin.delete(f"{path}/install-1?propagationPolicy=Background")
+
+
+@pytest.mark.parametrize(
+    ("status", "is_stopped"),
+    [
+        pytest.param({"active": 1}, False, id="running"),
+        pytest.param({"terminating": 1}, False, id="terminating"),
+        pytest.param({"failed": 1}, True, id="between-attempts"),
+    ],
+)
+def test_install_job_is_stopped_before_the_removal(plane, command, install_job, status, is_stopped):
+    command("apply")
+    plane.admin.merge(f"{install_job}/status", {"status": {"startTime": "2026-01-01T00:00:00Z", **status}})
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
+    result = command("remove", *flags, "--job", "install-1", "--wait-seconds", "1")
+    assert plane.admin.get(install_job)["spec"]["suspend"] is True
+    assert (result.returncode == 0) is is_stopped, result
+    assert ("Job 'install-1' still has pods after 1 s" in result.stderr) is not is_stopped
+    assert exists(plane.admin, f"{ROLES}/volcano-global-controller") is not is_stopped
+
+
+def test_install_job_that_is_complete_or_gone_is_no_obstacle(plane, command, install_job):
+    now = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
+    conditions = [{"type": each, "status": "True"} for each in ("SuccessCriteriaMet", "Complete")]
+    plane.admin.merge(f"{install_job}/status", {"status": {**now, "succeeded": 1, "conditions": conditions}})
+    flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--wait-seconds", "1"]
+    for name in ("install-1", "install-2"):
+        assert command("remove", *flags, "--job", name).returncode == 0
+
+
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment"}
 BATCH_JOB = {"apiVersion": "batch/v1", "kind": "Job"}
 VOLCANO_JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
