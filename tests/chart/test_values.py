@@ -163,6 +163,17 @@ def test_pods_have_labels_environment_and_spread_of_the_values(render):
     assert spread["labelSelector"] == {"matchLabels": selector}
 
 
+def test_spread_with_its_own_selector_is_not_changed(render):
+    spread = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+    spread["labelSelector"] = {"matchExpressions": [{"key": "team", "operator": "Exists"}]}
+    values = {name: {"topologySpreadConstraints": [spread]} for name in ("webhook", "controller", "console")}
+    values["console"]["enabled"] = True
+    rendered = render(values)
+    for name in values:
+        deployment = rendered.one("Deployment", f"-{name}")
+        assert deployment["spec"]["template"]["spec"]["topologySpreadConstraints"] == [spread]
+
+
 @pytest.mark.parametrize(
     ("preset", "secret", "key"),
     [

@@ -333,6 +333,17 @@ affinity:
 {{- end }}
 {{- end -}}
 
+{{/* Spread of pods; without a labelSelector it applies to those of the component: (list $ "component" constraints). */}}
+{{- define "vg.spread" -}}
+{{- $own := dict "matchLabels" (include "vg.selector" (initial .) | fromYaml) -}}
+{{- with last . }}
+topologySpreadConstraints:
+{{- range . }}
+- {{- set (deepCopy .) "labelSelector" (default $own .labelSelector) | toYaml | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{/* Scheduling of pods: (list $ "component" values). */}}
 {{- define "vg.placement" -}}
 {{- with (last .) }}
