@@ -16,6 +16,8 @@ TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
 SWITCH: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+#: Host and port of an address; names that are not ASCII are written as the certificate has them (xn--…).
+HOST = r"[-A-Za-z0-9.:\[\]]+"
 TEXTS: Schema = {"type": "array", "items": TEXT}
 MAP: Schema = {"type": "object"}
 LABELS: Schema = {"type": "object", "additionalProperties": TEXT}
@@ -115,7 +117,7 @@ def values() -> Schema:
             webhook=section(
                 **PROCESS,
                 replicas=count(1),
-                url={"type": "string", "pattern": "^(https://[^/?#@]+(/[^?#]*)?)?$"},
+                url={"type": "string", "pattern": f"^(https://{HOST}(/[^?#]*)?)?$"},
                 extraNames={"type": "array", "items": {"type": "string", "pattern": "^[-A-Za-z0-9.:*]+$"}},
                 port=PORT,
                 plainPort=PORT,
@@ -147,7 +149,7 @@ def values() -> Schema:
             visibility=section(
                 enabled=SWITCH,
                 port={**PORT, "minimum": 1024},
-                url={"type": "string", "maxLength": 1024, "pattern": "^(https://[^/?#]+/?)?$"},
+                url={"type": "string", "maxLength": 1024, "pattern": f"^(https://{HOST}/?)?$"},
                 ca=TEXT,
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
             ),
@@ -157,7 +159,7 @@ def values() -> Schema:
                 replicas=count(1),
                 port={**PORT, "minimum": 1024},
                 probePort={**PORT, "minimum": 1024},
-                url={"type": "string", "maxLength": 1024, "pattern": "^(https://[^/?#]+/?)?$"},
+                url={"type": "string", "maxLength": 1024, "pattern": f"^(https://{HOST}/?)?$"},
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
                 tls=section(secretName=NAME),
                 proxyClientCa=section(secretName=NAME, key=TEXT),

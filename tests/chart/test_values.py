@@ -65,6 +65,8 @@ def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
         pytest.param({"webhook": {"url": "http://plain"}}, "/webhook/url", id="plain-http"),
         pytest.param({"webhook": {"url": "https://host/path?query"}}, "/webhook/url", id="query"),
         pytest.param({"webhook": {"url": "https://user@host"}}, "/webhook/url", id="user"),
+        pytest.param({"webhook": {"url": "https://bücher.example"}}, "/webhook/url", id="unicode-host"),
+        pytest.param({"console": {"url": "https://bücher.example"}}, "/console/url", id="unicode-host-of-the-console"),
         pytest.param({"webhook": {"extraNames": ["bücher.example"]}}, "/webhook/extraNames", id="unicode-name"),
         pytest.param({"fullnameOverride": "queues.prod"}, '"queues.prod", which is no name of a Service', id="dot"),
         pytest.param({"fullnameOverride": "2nd"}, '"2nd", which is no name of a Service', id="digit"),
@@ -126,6 +128,11 @@ def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
         ),
         pytest.param(
             {"install": {"resources": {"requests": {"cpu": "-1"}}}}, "install.resources.requests.cpu", id="negative"
+        ),
+        pytest.param(
+            {"console": {"history": {"resources": {"limits": {"memory": "1 GB"}}}}},
+            'console.history.resources.limits.memory is "1 GB"',
+            id="no-quantity-of-the-history",
         ),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "is no duration", id="no-duration"),
     ],
