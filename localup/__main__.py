@@ -10,10 +10,13 @@ from typing import Annotated
 import typer
 
 from localup import binaries
+from localup.api import ApiError
+from localup.apply import WaitTimeoutError
 from localup.controlplane import CRDS, ControlPlane, Etcd
 from localup.credentials import IDENTITIES
 from localup.karmada.clusters import ALLOCATABLE
 from localup.krew import package
+from localup.ports import NoPortError
 from localup.processes import ProcessError, StepError
 from localup.realkarmada.processes import KARMADA_BIN, Programs
 from localup.stack import Stack
@@ -108,7 +111,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except (StepError, ProcessError) as error:
+    except (StepError, ProcessError, NoPortError, WaitTimeoutError, ApiError, OSError) as error:
         print(f"localup: {error}", file=sys.stderr)
         sys.exit(1)
 

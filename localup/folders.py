@@ -25,9 +25,10 @@ def cache_folder(environment: Mapping[str, str] = os.environ) -> Path:
         return Path(named).absolute()
     if caches := environment.get("XDG_CACHE_HOME"):
         return Path(caches).absolute() / "volcano-global"
-    if home := environment.get("HOME"):
-        return Path(home).absolute() / ".cache" / "volcano-global"
-    return _home_of_the_account() or Path(tempfile.gettempdir()) / f"volcano-global-cache-{os.getuid()}"
+    for home in (environment.get("HOME"), _home_of_the_account()):
+        if home and _can_be_created(folder := Path(home).absolute() / ".cache" / "volcano-global"):
+            return folder
+    return Path(tempfile.gettempdir()) / f"volcano-global-cache-{os.getuid()}"
 
 
 @contextmanager
@@ -43,12 +44,16 @@ def exclusive(path: Path, *, waiting: Callable[[], None]) -> Iterator[None]:
         yield
 
 
-def _home_of_the_account() -> Path | None:
+def _home_of_the_account() -> str | None:
     try:
-        home = Path(pwd.getpwuid(os.getuid()).pw_dir)
+        return pwd.getpwuid(os.getuid()).pw_dir
     except KeyError:
         return None
-    return home / ".cache" / "volcano-global" if home.is_dir() and os.access(home, os.W_OK) else None
+
+
+def _can_be_created(folder: Path) -> bool:
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return existing.is_dir() and os.access(existing, os.W_OK)
 
 
 _PREFIX: Final = "volcano-global-run-"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from localup import folders
 from localup.folders import RunFolder, cache_folder, exclusive
 
 
@@ -19,17 +20,42 @@ def interrupted(*_: object, **__: object) -> None:
     [
         pytest.param({"VOLCANO_GLOBAL_CACHE": "/a", "XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/a", id="named"),
         pytest.param({"XDG_CACHE_HOME": "/b", "HOME": "/c"}, "/b/volcano-global", id="caches"),
-        pytest.param({"HOME": "/c"}, "/c/.cache/volcano-global", id="home"),
-        pytest.param({"VOLCANO_GLOBAL_CACHE": "", "HOME": "/c"}, "/c/.cache/volcano-global", id="empty-is-unset"),
+        pytest.param({"HOME": "~"}, "~/.cache/volcano-global", id="home"),
+        pytest.param({"VOLCANO_GLOBAL_CACHE": "", "HOME": "~"}, "~/.cache/volcano-global", id="empty-is-unset"),
     ],
 )
-def test_cache_folder_is_the_first_configured_one(environment, folder):
-    assert cache_folder(environment) == Path(folder)
+def test_cache_folder_is_the_first_configured_one(environment, folder, tmp_path):
+    given = {name: text.replace("~", str(tmp_path)) for name, text in environment.items()}
+    assert cache_folder(given) == Path(folder.replace("~", str(tmp_path)))
 
 
 @pytest.mark.parametrize("environment", [{}, {"HOME": ""}])
 def test_cache_folder_exists_without_a_home(environment):
     assert cache_folder(environment).is_absolute()
+
+
+@pytest.mark.parametrize("is_account", [True, False])
+def test_unusable_home_is_replaced(is_account, tmp_path, monkeypatch):
+    """The home folder of the account is used, or the one for temporary files."""
+    (tmp_path / "file").touch()
+    unusable, home = tmp_path / "file" / "home", tmp_path / "home"
+    monkeypatch.setattr(folders, "_home_of_the_account", lambda: str(home if is_account else unusable))
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
+    found = cache_folder({"HOME": str(unusable)})
+    assert found.relative_to(tmp_path).parts[0] == ("home" if is_account else "temporary")
+    with exclusive(found / "lock", waiting=pytest.fail):
+        assert found.is_dir()
+
+
+@pytest.mark.process
+def test_unusable_folder_is_reported_in_one_sentence(tmp_path):
+    (tmp_path / "file").touch()
+    environment = {**os.environ, "VOLCANO_GLOBAL_CACHE": str(tmp_path / "file"), "PATH": "/nonexistent"}
+    command = [sys.executable, "-m", "localup", "binaries"]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
+    assert ended.returncode == 1
+    assert ended.stderr.startswith("localup: [Errno ")
+    assert "Traceback" not in ended.stderr
 
 
 def test_waiting_for_a_held_lock_is_reported(tmp_path):
