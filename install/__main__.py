@@ -77,12 +77,7 @@ async def apply(settings: InstallSettings) -> None:
     manifests = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await apply_all(karmada, non_webhook_objects(manifests))
-        await prune(
-            karmada,
-            manifests,
-            namespace=settings.namespace,
-            kinds=[kind for kind in _REMOVAL_ORDER if kind not in WEBHOOK_CONFIGURATIONS],
-        )
+        await prune(karmada, manifests, kinds=[kind for kind in _REMOVAL_ORDER if kind not in WEBHOOK_CONFIGURATIONS])
     # Always new tokens: a token of a service account that was recreated looks valid but is refused.
     await _issue(settings, force=True)
 
@@ -110,7 +105,7 @@ async def register_webhooks(settings: InstallSettings) -> None:
     manifests = webhook_configurations(_read_manifests(settings))
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await register(karmada, manifests, bundle)
-        await prune(karmada, manifests, namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+        await prune(karmada, manifests, kinds=sorted(WEBHOOK_CONFIGURATIONS))
 
 
 async def verify(settings: InstallSettings) -> None:
@@ -137,10 +132,10 @@ async def remove(settings: InstallSettings) -> None:
     manifests = _read_manifests(settings)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await delete_all(karmada, webhook_configurations(manifests))
-        await prune(karmada, (), namespace=settings.namespace, kinds=sorted(WEBHOOK_CONFIGURATIONS))
+        await prune(karmada, (), kinds=sorted(WEBHOOK_CONFIGURATIONS))
         await _resume_suspended(karmada, _configuration(), resume=settings.resume)
         await delete_all(karmada, non_webhook_objects(manifests))
-        await prune(karmada, (), namespace=settings.namespace, kinds=_REMOVAL_ORDER)
+        await prune(karmada, (), kinds=_REMOVAL_ORDER)
         await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
         for name in (PUBLISHED_CONFIGURATION, RUN_TIMES_NAME):
             await delete(karmada, CONFIG_MAPS.item_path(settings.namespace, name), f"ConfigMap {name}")

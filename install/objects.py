@@ -138,18 +138,20 @@ async def delete_all(api: Api, manifests: Sequence[Manifest]) -> None:
         await delete(api, path_of(manifest), name_of(manifest))
 
 
-async def prune(api: Api, wanted: Iterable[Manifest], *, namespace: str, kinds: Iterable[str]) -> None:
-    """Delete managed objects of *kinds* that are not in *wanted*, from an earlier version or other values."""
+async def prune(api: Api, wanted: Iterable[Manifest], *, kinds: Iterable[str]) -> None:
+    """Delete managed objects of *kinds* that are not in *wanted*, from an earlier version or other values.
+
+    Namespaced ones are looked for in every namespace, since `karmada.namespace` may have been another one.
+    """
     wanted_paths = {path_of(manifest) for manifest in wanted}
     for kind in kinds:
         mapping = MAPPINGS[kind]
         if not mapping.is_pruned:
             continue
-        collection = mapping.collection(namespace)
-        for current in await _list_managed(api, collection):
-            path = f"{collection}/{current['metadata']['name']}"
-            if path not in wanted_paths:
-                await delete(api, path, f"{kind} {current['metadata']['name']}")
+        for item in await _list_managed(api, f"{mapping.api}/{mapping.plural}"):
+            current = {**item, "kind": kind}  # items of a list have none
+            if path_of(current) not in wanted_paths:
+                await delete(api, path_of(current), name_of(current))
 
 
 async def delete(api: Api, path: str, name: str) -> None:

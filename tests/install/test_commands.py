@@ -113,6 +113,18 @@ def test_obsolete_objects_are_pruned(plane, command, objects):
     assert not exists(plane.admin, f"{ROLES}/volcano-global-hyperjobs")
 
 
+def test_objects_of_an_earlier_namespace_are_pruned(plane, command, objects):
+    command("apply")
+    account = "/api/v1/namespaces/{}/serviceaccounts/volcano-global-webhook"
+    role = "/apis/rbac.authorization.k8s.io/v1/namespaces/{}/roles/volcano-global-credentials"
+    for file in objects.glob("*.yaml"):
+        file.write_text(file.read_text().replace("namespace: karmada-system", "namespace: left"))
+    assert command("apply").returncode == 0
+    for path in (account, role):
+        assert exists(plane.admin, path.format("left"))
+        assert not exists(plane.admin, path.format("karmada-system"))
+
+
 def test_definition_in_use_is_not_removed(plane, command):
     command("apply")
     path = "/apis/training.volcano.sh/v1alpha1/namespaces/left/hyperjobs"
