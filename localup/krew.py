@@ -6,6 +6,7 @@ import subprocess
 import sys
 import sysconfig
 import tarfile
+import tempfile
 import tomllib
 from pathlib import Path
 
@@ -32,18 +33,17 @@ _MANIFEST = Path(__file__).with_name("krew.yaml")
 
 def package(source: Path, destination: Path, *, uri: str) -> Path:
     """Write archive and manifest of *source* into *destination*, for Krew to load from *uri*; return the manifest."""
-    shutil.rmtree(destination, ignore_errors=True)
-    content = destination / "content"
-    install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    install += ["--no-deps", "--no-compile", "--target", content / "lib"]
-    subprocess.run([*install, "--require-hashes", "--requirement", source / "requirements.txt"], check=True)
-    subprocess.run([*install, "--no-build-isolation", "--upgrade", source], check=True)
-    shutil.rmtree(content / "lib" / "bin", ignore_errors=True)
-    shutil.copy(source / "LICENSE", content)
-    version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
-    manifest = pack(content, destination, version=version, uri=uri)
-    shutil.rmtree(content)
-    return manifest
+    destination.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as folder:
+        content = Path(folder)
+        install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        install += ["--no-deps", "--no-compile", "--target", content / "lib"]
+        subprocess.run([*install, "--require-hashes", "--requirement", source / "requirements.txt"], check=True)
+        subprocess.run([*install, "--no-build-isolation", "--upgrade", source], check=True)
+        shutil.rmtree(content / "lib" / "bin", ignore_errors=True)
+        shutil.copy(source / "LICENSE", content)
+        version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
+        return pack(content, destination, version=version, uri=uri)
 
 
 def pack(content: Path, destination: Path, *, version: str, uri: str) -> Path:

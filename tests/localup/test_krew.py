@@ -1,9 +1,11 @@
 import hashlib
+import subprocess
 import tarfile
+from pathlib import Path
 
 import yaml
 
-from localup.krew import pack
+from localup.krew import pack, package
 
 
 def test_manifest_describes_the_archive(tmp_path):
@@ -19,3 +21,11 @@ def test_manifest_describes_the_archive(tmp_path):
         assert program.mode & 0o111 == 0o111
         assert "lib/module.py" in tar.getnames()
     assert len(manifest["spec"]["shortDescription"]) <= 60
+
+
+def test_other_files_of_the_destination_are_not_deleted(tmp_path, monkeypatch):
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
+    (tmp_path / "content").mkdir()
+    manifest = package(Path(__file__).parents[2], tmp_path, uri="https://example.com")
+    (archive,) = tmp_path.glob("*.tar.gz")
+    assert set(tmp_path.iterdir()) == {tmp_path / "content", manifest, archive}
