@@ -69,6 +69,13 @@ def expiry(token: str) -> datetime:
     return datetime.fromtimestamp(_claims(token).expires_at, UTC)
 
 
+def reduced_days(token: str, requested: timedelta) -> float | None:
+    """Return for how many days *token* was issued, or ``None`` if for about as long as *requested*."""
+    claims = _claims(token)
+    granted = timedelta(seconds=claims.expires_at - claims.issued_at)
+    return None if granted >= requested * 0.99 else round(granted / timedelta(days=1), 2)
+
+
 def server_of(text: str) -> dict[str, Any]:
     """Return the cluster of the kubeconfig *text*."""
     try:
@@ -125,6 +132,13 @@ async def issue(karmada: Api, host: Api, options: TokenOptions, *, kubeconfig: P
             body = {"data": {KEY: with_token(text, token, folder=kubeconfig.parent).encode()}}
             await host.patch(path, msgspec.json.encode(body), kind="merge")
             log.info("credentials issued", account=account, secret=secret, expires=expiry(token).isoformat())
+            if days := reduced_days(token, options.lifetime):
+                log.warning(
+                    "token lifetime reduced by the API server",
+                    account=account,
+                    days=days,
+                    remedy="let certs.schedule run several times in a third of this; an expired token renews nothing",
+                )
 
 
 async def _stored_kubeconfig(host: Api, namespace: str, secret: str) -> str:

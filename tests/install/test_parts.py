@@ -1,6 +1,8 @@
 """Tests the installer's modules without an API server."""
 
+import base64
 import contextlib
+import json
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta
@@ -11,7 +13,7 @@ from cryptography.hazmat.primitives import hashes
 
 from certs.authority import KeyPair, create_authority, issue
 from install.checks import version_violations
-from install.credentials import CredentialsError, is_due, with_token
+from install.credentials import CredentialsError, is_due, reduced_days, with_token
 from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
 from install.registration import Address, bundles, wait_for_webhook, with_bundles
 from install.settings import parse_flags
@@ -51,6 +53,12 @@ def test_kubeconfig_without_a_cluster_is_an_error(text):
 @pytest.mark.parametrize("text", ["", "{}", "users: [{user: {token: nonsense}}]", "users: [{user: {token: a.b.c}}]"])
 def test_unreadable_kubeconfig_is_due(text):
     assert is_due(text, {"server": "https://k"}, datetime.now(UTC))
+
+
+@pytest.mark.parametrize(("requested", "reduced"), [(timedelta(days=1), None), (timedelta(days=90), 1)])
+def test_reduced_lifetime_of_a_token_is_recognized(requested, reduced):
+    claims = base64.urlsafe_b64encode(json.dumps({"iat": 1000, "exp": 1000 + 86400}).encode()).decode().rstrip("=")
+    assert reduced_days(f"head.{claims}.signature", requested) == reduced
 
 
 @pytest.mark.parametrize(
