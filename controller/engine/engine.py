@@ -312,6 +312,10 @@ class Engine:
         """Return the position of a pending workload in its queue, counted from 1."""
         return self.context.order.position(workload)
 
+    def has_quick_positions(self, queue: QueueName) -> bool:
+        """Return whether ``position`` takes little time in *queue*; elsewhere it may sort all its pending workloads."""
+        return self.context.order.has_quick_positions(queue)
+
     def raised_priority(self, workload: Workload) -> int | None:
         """Return the job priority of a pending workload as raised by waiting, ``None`` where it is not raised (O10)."""
         raised = self.context.ageing.priority(workload)

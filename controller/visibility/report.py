@@ -16,7 +16,7 @@ from controller.engine.state.resources import PODS
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
-from controller.visibility.scan import OwnPart
+from controller.visibility.scan import OwnPart, Scan
 
 _ORDER = (WorkloadState.PENDING, WorkloadState.ADMITTED, WorkloadState.FINISHED)
 
@@ -58,8 +58,8 @@ def queues_of(state: Engine, parts: Mapping[QueueName, OwnPart]) -> Iterator[Vis
         )
 
 
-def describe(state: Engine, workload: Workload) -> VisibleWorkload:
-    """Return what a reader of its namespace may know of *workload*."""
+def describe(state: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
+    """Return what a reader of its namespace may know of *workload*; *scan* is one of *state*."""
     admission = workload.admission if workload.state is WorkloadState.ADMITTED else None
     shown = VisibleWorkload(
         kind=workload.kind,
@@ -76,7 +76,7 @@ def describe(state: Engine, workload: Workload) -> VisibleWorkload:
     visible = redacted_refusal(refusal, same_namespace(workload.namespace))
     return structs.replace(
         shown,
-        position=state.position(workload),
+        position=scan.position(state, workload),
         of=state.pending_count(workload.queue),
         raised_priority=UNSET if (raised := state.raised_priority(workload)) is None else raised,
         reason=visible.reason,

@@ -11,7 +11,7 @@ from controller.engine.engine import Engine
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 
-#: Age at which a scan is repeated; what is shown of a workload is read when it is shown.
+#: Age at which a scan is repeated; what else is shown of a workload is read when it is shown.
 _LIFETIME_SECONDS = 1.0
 
 #: Workloads that are grouped without a pause for decisions.
@@ -32,6 +32,8 @@ class Scan:
 
     workloads: dict[str, list[WorkloadUid]] = field(default_factory=lambda: defaultdict(list))
     parts: dict[str, dict[QueueName, OwnPart]] = field(default_factory=lambda: defaultdict(dict))
+    _positions: dict[QueueName, dict[WorkloadUid, int]] = field(default_factory=dict)
+    """Positions in the queues that were sorted for them."""
 
     def add(self, workload: Workload) -> None:
         """Add *workload* to its namespace."""
@@ -44,6 +46,21 @@ class Scan:
             allocated[name] = allocated.get(name, 0) + amount
         is_pending = workload.state is WorkloadState.PENDING
         parts[workload.queue] = OwnPart(part.pending + is_pending, allocated)
+
+    def position(self, state: Engine, workload: Workload) -> int:
+        """Return the position of a pending workload of *state* in its queue, counted from 1.
+
+        A queue that must be sorted for it is sorted once for all requests that share the scan.
+        """
+        queue = workload.queue
+        if state.has_quick_positions(queue):
+            return state.position(workload)
+        if queue not in self._positions:
+            ordered = enumerate(state.pending_workloads(queue), start=1)
+            self._positions[queue] = {pending.uid: number for number, pending in ordered}
+        sorted_at = self._positions[queue].get(workload.uid)
+        # Without one it became pending afterwards; others may have left.
+        return state.position(workload) if sorted_at is None else min(sorted_at, state.pending_count(queue))
 
 
 class Scanner:

@@ -64,7 +64,7 @@ class Visibility(Endpoint):
             if number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
             if state.workloads.get(workload.uid) is workload:
-                items.append(describe(state, workload))
+                items.append(describe(state, workload, scan))
         items.sort(key=lambda item: (item.position is None, item.queue, item.position or 0, item.name))
         remaining = max(len(chosen) - MAX_ITEMS, 0)
         parts = scan.parts.get(namespace, {})

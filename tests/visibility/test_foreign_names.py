@@ -42,7 +42,7 @@ def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName
     parts = scan.parts[namespace]
     for workload in workloads_of(state, scan.workloads[namespace]):
         queues = tuple(queues_of(state, {name: part for name, part in parts.items() if name == workload.queue}))
-        answer = VisibleWorkloads(namespace, (describe(state, workload),), queues=queues)
+        answer = VisibleWorkloads(namespace, (describe(state, workload, scan),), queues=queues)
         shown = (msgspec.json.encode(answer).decode(), pending_text(answer, PLAIN), workload_text(answer, PLAIN))
         texts += [(workload.queue, text) for text in shown]
     return texts + [

@@ -9,15 +9,19 @@ import aiohttp
 import pytest
 
 from controller.api.visibility import namespace_path
+from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.kube.access_reviews import User
 from controller.kube.serving_certificate import Certificate
 from controller.kube.timing import RequestRates
 from controller.visibility import https as endpoint
 from controller.visibility.https import serve_endpoint
-from controller.visibility.scan import Scanner
+from controller.visibility.scan import Scan, Scanner
 from controller.visibility.server import Visibility
 from localup.credentials import issue
 from tests.engine import worlds
+from tests.engine.objects import workload
 
 
 class Clock:
@@ -154,3 +158,37 @@ async def test_changed_certificate_is_served_to_new_connections(tmp_path):
             await ask()  # the client trusts the new CA, and the server still serves the old certificate
         certificate.refresh()
         assert (await ask())[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("policy", "fields"),
+    [
+        pytest.param(worlds.Policy(tenant_fairness="Namespace"), {}, id="tenant-fairness"),
+        pytest.param(worlds.Policy(), {"hold": Refusal(Reason.REQUESTS_UNKNOWN)}, id="on-hold"),
+        pytest.param(worlds.Policy(), {}, id="by-age"),
+    ],
+)
+async def test_long_queue_is_sorted_once_for_all_positions(policy, fields, monkeypatch):
+    jobs = [
+        workload(f"job-{number}", {"cpu": 1000}, namespace=f"n{number % 2}", created_at=number, **fields)
+        for number in range(202)
+    ]
+    state, scan, sorts = worlds.build(policy, Queue(QueueName("q")), *jobs), Scan(), []
+    state.plan(worlds.NOW)
+    expected = {job.uid: number for number, job in enumerate(state.pending_workloads(QueueName("q")), start=1)}
+    listed = PendingOrder.pending_workloads
+    monkeypatch.setattr(PendingOrder, "pending_workloads", lambda *call: sorts.append(call) or listed(*call))
+    assert {job.uid: scan.position(state, job) for job in jobs} == expected
+    assert len(sorts) <= 1
+
+
+def test_position_of_a_sorted_queue_follows_changes():
+    jobs = [workload(f"job-{number}", {"cpu": 1000}, created_at=number) for number in range(3)]
+    state, scan = worlds.build(worlds.Policy(tenant_fairness="Namespace"), Queue(QueueName("q")), *jobs), Scan()
+    state.plan(worlds.NOW)
+    assert scan.position(state, jobs[2]) == 3
+    state.workload_removed(jobs[0].uid, worlds.NOW)
+    assert scan.position(state, jobs[2]) == 2
+    late = workload("late", {"cpu": 1000}, created_at=9)
+    state.workload_changed(late, worlds.NOW)
+    assert scan.position(state, late) == 3

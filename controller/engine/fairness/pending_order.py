@@ -12,6 +12,9 @@ from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Workload, WorkloadUid
 
+#: Workloads on hold in a queue that are visited for each position.
+_MAX_HELD = 100
+
 
 class PendingOrder:
     """The order of pending workloads: priority and the namespace's usage ratio where it counts, then age and name."""
@@ -80,6 +83,11 @@ class PendingOrder:
         held = self._workloads.on_hold.get(workload.queue, ())
         before = self._workloads.pending.count_before(workload.queue, own)
         return 1 + before + sum(order_key(self._workloads[uid]) < own for uid in held)
+
+    def has_quick_positions(self, queue: QueueName) -> bool:
+        """Return whether ``position`` visits only a few of the queue's workloads."""
+        held = len(self._workloads.on_hold.get(queue, ()))
+        return held <= _MAX_HELD and not self._is_sorted_on_request(queue)
 
     def positions(self, queue: QueueName, uids: Collection[WorkloadUid]) -> list[tuple[int, Workload]]:
         """Return the pending workloads *uids* of one *queue* with their positions, in their order."""
