@@ -1,8 +1,10 @@
 """The endpoint's answers, limits and certificate, over TLS on the loopback."""
 
 import asyncio
+import gc
 import shutil
 import ssl
+import weakref
 from contextlib import asynccontextmanager, suppress
 
 import aiohttp
@@ -22,6 +24,7 @@ from controller.visibility.server import Visibility
 from localup.credentials import issue
 from tests.engine import worlds
 from tests.engine.objects import workload
+from tests.waiting import poll
 
 
 class Clock:
@@ -148,6 +151,19 @@ async def test_silent_connection_is_closed_after_its_time(tmp_path, monkeypatch)
             with suppress(ConnectionError):
                 assert await reader.read() == b""
         writer.close()
+
+
+async def test_closed_connection_is_not_kept_until_its_time(tmp_path, monkeypatch):
+    transports, made = [], endpoint._LimitedServer.connection_made
+
+    def connection_made(server, handler, transport):
+        transports.append(weakref.ref(transport))
+        made(server, handler, transport)
+
+    monkeypatch.setattr(endpoint._LimitedServer, "connection_made", connection_made)
+    async with served(tmp_path) as (_, _, ask):
+        assert (await ask())[0] == 200
+        await poll(lambda: gc.collect() >= 0 and transports[0]() is None, "release of the connection", seconds=20)
 
 
 async def test_changed_certificate_is_served_to_new_connections(tmp_path):
