@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from asyncio import sslproto
 from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,8 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # Time for the answer to arrive after a refused body, which is not read to its end.
 _LINGERING_SECONDS = 0.5
+# asyncio allocates this much for each TLS connection before its handshake, by default 256 KiB; a record has 16 KiB.
+_TLS_BUFFER_BYTES = 16 << 10
 # Connections wait here for their handshake; a flood of half-open ones must not block others.
 _ACCEPT_BACKLOG = 1024
 
@@ -41,7 +44,9 @@ class Server(web.Server):
         self._header_seconds = settings.header_seconds
         self._max_connections = settings.max_connections
         self._client_names = client_names
-        self._header_timers: dict[RequestHandler, tuple[asyncio.TimerHandle, asyncio.Transport]] = {}
+        self._transports: dict[RequestHandler, asyncio.Transport] = {}
+        """Open connections, the one that was silent for longest first."""
+        self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Start the timer for the first request's headers, or close the connection of an unauthorized caller."""
@@ -52,15 +57,16 @@ class Server(web.Server):
             )
             abort(transport)
             return
-        timer = asyncio.get_running_loop().call_later(self._header_seconds, abort, transport)
-        self._header_timers[handler] = (timer, transport)
-        if len(self.connections) > self._max_connections:
+        self._header_timers[handler] = asyncio.get_running_loop().call_later(self._header_seconds, abort, transport)
+        self._transports[handler] = transport
+        if len(self._transports) > self._max_connections:
             # The connection that was silent for longest is the least likely to be the API server's.
-            abort(next(iter(self._header_timers.values()))[1])
+            abort(self._transports.pop(next(iter(self._transports))))
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Cancel the timer of the connection."""
         self._cancel_header_timer(handler)
+        self._transports.pop(handler, None)
         super().connection_lost(handler, exc)
 
     def _make_request(
@@ -72,11 +78,13 @@ class Server(web.Server):
         task: asyncio.Task[None],
     ) -> web.BaseRequest:
         self._cancel_header_timer(protocol)
+        if transport := self._transports.pop(protocol, None):
+            self._transports[protocol] = transport
         return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
 
     def _cancel_header_timer(self, handler: RequestHandler) -> None:
-        if entry := self._header_timers.pop(handler, None):
-            entry[0].cancel()
+        if timer := self._header_timers.pop(handler, None):
+            timer.cancel()
 
 
 class Listener:
@@ -119,6 +127,7 @@ async def listen(handler: Handler, settings: WebhookSettings) -> Listener:
 
 async def listen_tls(handler: Handler, settings: WebhookSettings, context: ssl.SSLContext) -> Listener:
     """Open the HTTPS port."""
+    sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
     server = Server(handler, settings, client_names=frozenset(settings.client_names))
     sockets = await asyncio.get_running_loop().create_server(
         server,

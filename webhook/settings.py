@@ -92,7 +92,7 @@ class WebhookSettings(BaseModel):
         16, ge=1, description="large reviews that may wait for the thread; further ones are answered 503"
     )
     max_connections: int = Field(
-        4096, ge=16, description="open connections; one more closes the one that was silent for longest"
+        1024, ge=16, description="open connections; one more closes the one that was silent for longest"
     )
     max_buffered_bytes: int = Field(
         32 << 20, ge=1024, description="total size of bodies being received; beyond it requests are answered 503"

@@ -164,6 +164,21 @@ async def test_connection_limit_closes_the_longest_silent_one(certificates):
             writer.close()
 
 
+async def test_connection_limit_closes_idle_ones_that_sent_a_request(certificates):
+    async with serve(certificates, max_connections=16) as running:
+        idle = []
+        for _ in range(16):
+            reader, writer = await asyncio.open_connection("127.0.0.1", running.port, ssl=running.trust)
+            writer.write(b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
+            idle.append((reader, writer))
+        async with running.post(GOOD) as answer:
+            assert answer.status == 200
+        assert (await until_closed(idle[0][0])).endswith(b"ok\n")
+        for _, writer in idle:
+            writer.close()
+
+
 async def test_buffer_limit_answers_503_to_further_bodies(certificates):
     async with serve(certificates, max_buffered_bytes=100_000) as running:
         writers = []

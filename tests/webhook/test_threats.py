@@ -28,6 +28,7 @@ from webhook import review as wires
 
 CLUSTER_BINDINGS = "/apis/work.karmada.io/v1alpha2/clusterresourcebindings"
 CONFIGURATIONS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+CONNECTION = 128 << 10
 SLACK = 16 << 20
 
 
@@ -198,6 +199,7 @@ def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, fold
 
 
 async def test_ta7_slow_connections_do_not_delay_other_callers(plane, karmada, webhook, folder):
+    before = webhook.memory()
     with ExitStack() as stack:
         for number in range(800):
             connection = stack.enter_context(socket.create_connection(("127.0.0.1", webhook.port)))
@@ -208,6 +210,7 @@ async def test_ta7_slow_connections_do_not_delay_other_callers(plane, karmada, w
             plain_connection = socket.create_connection(("127.0.0.1", webhook.port))
             slow = stack.enter_context(trust_context(folder).wrap_socket(plain_connection, server_hostname="localhost"))
             slow.sendall(HEAD[:40])  # an incomplete request
+        assert webhook.memory() - before < 1000 * CONNECTION
         for _ in range(20):
             assert await asyncio.to_thread(is_suspended, karmada)
             assert b" 200 OK" in await asyncio.to_thread(call, webhook, folder, GOOD)
