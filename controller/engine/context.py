@@ -114,6 +114,8 @@ class Context:
     def borrowing_policy(self) -> BorrowingPolicy | None:
         """Return the borrowing rules for the present state; ``None`` while reclaim is off."""
         shares = self.shares.current
+        if self._borrowing is not None and self._borrowing.queue_shares is not shares:
+            self._borrowing = None
         if self._borrowing is None and self.policy.reclaim.enabled and shares is not None:
             self._borrowing = self.new_borrowing_policy(shares, self.new_candidates(shares), self.planned_at)
         return self._borrowing

@@ -92,6 +92,7 @@ class Cycle:
         if pending.unevaluated:
             yield from self._classify(stale)
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
+        self.reasons.begin_publication()
         self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
         if reasons_depended_on_shares or self.reasons.depend_on_shares:
             self.reason_updates.mark_stale(pending.classes())

@@ -38,6 +38,10 @@ class PendingReasons:
         self._context = context
         self._gang_refusals = SharedResults[HyperJobGang, Refusal | None]()
 
+    def begin_publication(self) -> None:
+        """Discard what queries between the parts of the cycle have found, in states before its end."""
+        self._gang_refusals = SharedResults()
+
     def of_workload(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
         workload = self._context.workloads.by_uid.get(uid)
@@ -83,6 +87,9 @@ class PendingReasons:
     def _find_gang_refusal(self, gang: HyperJobGang, shares: QueueShares) -> Refusal | None:
         context, current = self._context, self._context.queue_usage.current_quota()
         quotas = [quota for quota in (shares.quota, current) if quota is not None]
+        queues = {part.queue for part in context.workloads.pending_parts(gang)}
+        if any(not queues <= quota.tree.nodes.keys() for quota in quotas):
+            return None  # parts or queues were added or removed since the last cycle
         reservations, borrowing = context.active_reservations(), context.borrowing_policy()
         placer = GangPlacer(context.workloads, context.feasibility_cache, quotas, reservations, borrowing)
         return placer.place(gang).refusal

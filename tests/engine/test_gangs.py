@@ -93,3 +93,16 @@ def test_gang_is_tried_once_all_its_parts_may_use_their_class():
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
     scenario.state.workload_changed(changed(parts[1], priority_class="normal"), scenario.now)
     assert set(admitted(scenario)) == {"part-0", "part-1"}
+
+
+def test_query_before_the_next_plan_leaves_no_charge():
+    """A part names a queue that does not exist, and the gang was not evaluated yet."""
+    scenario = play([], room={"m": 10})
+    scenario.state.plan(scenario.now)
+    gang = HyperJobGang("hyper/1", 2, 2)
+    submit(scenario, 0, 4, gang)
+    [lost] = workloads({"name": "part-1", "queue": "nowhere", "asks": {"cpu": 1}}, 1)
+    scenario.state.workload_changed(changed(lost, gang=gang), scenario.now)
+    for _ in range(3):
+        assert reason(scenario, "part-0") is None
+    assert not scenario.state.cluster_usage.cluster_state("m").charged

@@ -1,20 +1,21 @@
 """Compares a state after many events with a state rebuilt from its objects: both plan the same."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from copy import deepcopy
 from dataclasses import replace
 from fractions import Fraction
 from random import Random
 
 import pytest
+from hypothesis import given
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.policy import AdvanceReservation, Ageing, HeadReservation, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread, StaticWeight
-from controller.engine.state.hierarchy import ROOT, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import scale
 from controller.engine.state.workloads import (
     HyperJobGang,
@@ -24,6 +25,7 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from controller.engine.steps import advance
+from tests.engine import worlds
 from tests.engine.worlds import CLUSTERS, LEAVES, NOW, ONE, PARENTS, QUEUES, RandomObjects
 from tests.workloads import changed
 
@@ -363,3 +365,35 @@ def test_every_pending_workload_has_a_published_reason():
         life.state.plan(life.now)
     waiting = {uid for uid, each in life.state.workloads.items() if each.state is WorkloadState.PENDING}
     assert set(life.state.last_reasons) == waiting
+
+
+def plans_of(objects: worlds.Objects, query: Callable[[Engine], object]) -> list[tuple[object, ...]]:
+    """Return decisions, reasons and wake-ups of some plans, with *query* before, between and after their parts."""
+    things = [*objects.workloads, *objects.clusters, *objects.queues]
+    state, made = worlds.build(objects.policy, *things[::2]), []
+    for now, event in enumerate((*things[1::2], *objects.queues[:2]), start=worlds.NOW):
+        if isinstance(event, Queue) and event.name in state.queues:
+            state.queue_removed(event.name)
+        else:
+            worlds.add(state, event, now)
+        query(state)
+        work = state.plan_in_steps(now)
+        while True:
+            try:
+                next(work)
+            except StopIteration as ended:
+                plan = ended.value
+                break
+            query(state)
+        reasons = {wait.workload.uid: wait.refusal for wait in plan.waits}
+        made.append((plan.decisions, reasons, plan.wake_at))
+    return made
+
+
+@given(worlds.crowded())
+def test_queries_between_the_parts_of_plans_change_no_plan(objects):
+    def query(state):
+        for uid in state.workloads:
+            state.refusal(uid)
+
+    assert plans_of(objects, query) == plans_of(objects, lambda _: None)

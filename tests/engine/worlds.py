@@ -268,14 +268,19 @@ def build(policy: Policy, *things: object, now: int = NOW) -> Engine:
     """Return a state with *things* added in their order."""
     state = Engine(policy)
     for thing in things:
-        match thing:
-            case Workload():
-                state.workload_changed(thing, now)
-            case Queue():
-                state.queue_changed(thing)
-            case Cluster():
-                state.cluster_changed(thing, now)
+        add(state, thing, now)
     return state
+
+
+def add(state: Engine, thing: object, now: int) -> None:
+    """Add or update *thing*."""
+    match thing:
+        case Workload():
+            state.workload_changed(thing, now)
+        case Queue():
+            state.queue_changed(thing)
+        case Cluster():
+            state.cluster_changed(thing, now)
 
 
 def quota_of(state: Engine) -> Quota:

@@ -60,7 +60,7 @@ class BorrowingPolicy:
     ) -> None:
         self._pending = pending
         self._order = order
-        self._shares = shares
+        self.queue_shares = shares
         self._quota = shares.quota
         self._nodes = shares.quota.tree.nodes
         self._reclaimable = reclaimable
@@ -79,9 +79,9 @@ class BorrowingPolicy:
         quota = quota or self._quota
         if (
             workload_class.is_non_preemptible
-            and (resource := self._shares.first_above_fair_share(leaf, workload_class.charge, quota)) is not None
+            and (resource := self.queue_shares.first_above_fair_share(leaf, workload_class.charge, quota)) is not None
         ):
-            due = self._shares.fair_shares[leaf.name].get(resource, 0)
+            due = self.queue_shares.fair_shares[leaf.name].get(resource, 0)
             return _fair_share_refusal(workload_class, resource, leaf, int(due) - quota.usage(leaf.name, resource))
         is_over = False
         for node in leaf.path():
@@ -121,7 +121,7 @@ class BorrowingPolicy:
             for name, amount in charge.items()
             if quota.usage(node.name, name) + amount > self._quota.usage(node.name, name)
         }
-        return self._shares.first_above_fair_share(node, raised, quota) is not None
+        return self.queue_shares.first_above_fair_share(node, raised, quota) is not None
 
     def _protected_refusal(
         self, leaf: Node, branch: Node, workload_class: WorkloadClass, quota: Quota
@@ -177,7 +177,7 @@ class BorrowingPolicy:
             trial = self._quota.overlay()
             wants = []
             for want in below:
-                if self._shares.first_above_fair_share(node, want.workload_class.charge, trial) is None:
+                if self.queue_shares.first_above_fair_share(node, want.workload_class.charge, trial) is None:
                     wants.append(want)
                     trial.add_usage(self._nodes[want.workload_class.queue], want.workload_class.charge)
             raised = {
@@ -207,7 +207,7 @@ class BorrowingPolicy:
         return merge(*(self._within_fair_share(leaf, workload_class) for workload_class in classes))
 
     def _within_fair_share(self, leaf: Node, workload_class: WorkloadClass) -> list[_ProtectedWorkload]:
-        due, usage = self._shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
+        due, usage = self.queue_shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
         most = min(
             int(due.get(name, 0) - usage.get(name, 0)) // amount
             for name, amount in workload_class.charge.items()

@@ -84,17 +84,19 @@ class GangPlacer:
     ) -> None:
         """Choose the clusters of each part, next to the parts placed before."""
         cluster_usage = self._feasibility_cache.cluster_usage
-        for workload in parts:
-            choice = self._place_part(workload, quotas, on_reservations=on_reservations)
-            if isinstance(choice, Choice):
-                for quota in quotas:
-                    quota.add_assumed(quota.tree.nodes[workload.queue], choice.charge)
-                cluster_usage.begin_trial(workload, choice)
-                trial.choices.append((workload, choice))
-            elif trial.refusal is None:
-                trial.refusal = _part_refusal(workload, choice)
-        for workload, choice in trial.choices:
-            cluster_usage.end_trial(workload, choice)
+        try:
+            for workload in parts:
+                choice = self._place_part(workload, quotas, on_reservations=on_reservations)
+                if isinstance(choice, Choice):
+                    for quota in quotas:
+                        quota.add_assumed(quota.tree.nodes[workload.queue], choice.charge)
+                    cluster_usage.begin_trial(workload, choice)
+                    trial.choices.append((workload, choice))
+                elif trial.refusal is None:
+                    trial.refusal = _part_refusal(workload, choice)
+        finally:
+            for workload, choice in trial.choices:
+                cluster_usage.end_trial(workload, choice)
 
     def _place_part(self, workload: Workload, quotas: Sequence[Quota], *, on_reservations: bool) -> Choice | Refusal:
         workload_class = self._workloads.pending.class_of(workload.uid)
