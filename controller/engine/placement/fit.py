@@ -50,6 +50,8 @@ class FreeCapacity:
     """Answers of the cluster's estimator; ``None`` if they do not apply."""
     in_advance: AmountsInAdvance | None = None
     """What advance reservations keep free of the headroom; ``None`` if they do not apply (O11)."""
+    headroom_in_order: Resources | None = None
+    """Headroom by which clusters are ranked while workloads leave them: that after their evictions (P5)."""
 
     @property
     def name(self) -> ClusterName:
@@ -59,10 +61,12 @@ class FreeCapacity:
     def without(self, reserved: Resources) -> "FreeCapacity":
         """Return the free capacity without the *reserved* one; all pods of a workload must fit in it (D11)."""
         for_all_pods = self.headroom if self.headroom_for_all_pods is None else self.headroom_for_all_pods
+        in_order = self.headroom_in_order
         return replace(
             self,
             headroom=subtract(self.headroom, reserved),
             headroom_for_all_pods=subtract(for_all_pods, reserved),
+            headroom_in_order=None if in_order is None else subtract(in_order, reserved),
         )
 
     def available_to(self, requirements: SchedulingRequirements) -> "FreeCapacity":
@@ -119,15 +123,16 @@ def free_capacities(cluster_states: Iterable[ClusterState]) -> list[FreeCapacity
 
 def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
     """Return the free capacity of a cluster now."""
-    headroom_for_all_pods = cluster_state.headroom_after_evictions if cluster_state.nominated else None
+    after_evictions = cluster_state.headroom_after_evictions
     return FreeCapacity(
         cluster_state,
         cluster_state.available,
         cluster_state.allocatable,
-        headroom_for_all_pods,
+        after_evictions if cluster_state.nominated else None,
         cluster_state.recently_freed_total,
         cluster_state.estimates,
         cluster_state.in_advance,
+        after_evictions if cluster_state.leaving else None,
     )
 
 
@@ -311,8 +316,9 @@ def _dominant(request: Resources, allocatable: Resources, units: Resources) -> _
 def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, units: Resources) -> ClusterRank:
     """Return a cluster's rank in C3's order."""
     fixed = fixed_rank(requirements, capacity.name, capacity.allocatable, units)
-    fits_all_pods = fits(requirements.requests, capacity.headroom)
-    return fixed.rank(capacity.headroom, fits_gang=capacity.fits(requirements), fits_all_pods=fits_all_pods)
+    headroom = capacity.headroom if capacity.headroom_in_order is None else capacity.headroom_in_order
+    fits_all_pods = fits(requirements.requests, headroom)
+    return fixed.rank(headroom, fits_gang=capacity.fits(requirements), fits_all_pods=fits_all_pods)
 
 
 def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:

@@ -94,14 +94,14 @@ class RankedClusters:
             self._order, self._closest = sorted(self._ranks.values()), sorted(self._shortages.values())
 
     def _rank_of(self, cluster_state: ClusterState) -> ClusterRank:
-        """Return the rank of a cluster that fits."""
-        name, available = cluster_state.name, cluster_state.available
+        """Return the rank of a cluster that fits, by its headroom after the evictions in progress (P5)."""
+        name, headroom = cluster_state.name, cluster_state.headroom_after_evictions
         fixed = self._fixed.get(name)
         if fixed is None:
             fixed = fixed_rank(self._requirements, name, cluster_state.allocatable, self._units)
             self._fixed[name] = fixed
-        fits_all_pods = self._is_gang_whole or fits(self._requirements.requests, available)
-        return fixed.rank(available, fits_gang=True, fits_all_pods=fits_all_pods)
+        fits_all_pods = self._is_gang_whole or fits(self._requirements.requests, headroom)
+        return fixed.rank(headroom, fits_gang=True, fits_all_pods=fits_all_pods)
 
     def _shortage(self, cluster_state: ClusterState) -> tuple[int, ClusterName] | None:
         """Return how far a cluster is from the gang minimum by the first resource that it lacks, if it lacks one."""

@@ -6,7 +6,6 @@ no usage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from enum import Enum, auto
 from fractions import Fraction
 
@@ -171,12 +170,7 @@ class ReservationPlacer:
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
         capacity, assigned = free_capacity(self._cluster_usage.cluster_state(name)), self._assigned.get(name)
-        if assigned is None:
-            return capacity
-        remaining = subtract(
-            capacity.headroom if capacity.headroom_for_all_pods is None else capacity.headroom_for_all_pods, assigned
-        )
-        return replace(capacity, headroom=subtract(capacity.headroom, assigned), headroom_for_all_pods=remaining)
+        return capacity if assigned is None else capacity.without(assigned)
 
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
