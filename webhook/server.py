@@ -23,6 +23,8 @@ Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 _LINGERING_SECONDS = 0.5
 # asyncio allocates this much for each TLS connection before its handshake, by default 256 KiB; a record has 16 KiB.
 _TLS_BUFFER_BYTES = 16 << 10
+# A caller that never answers the end of TLS must not delay the end of the process.
+_CLOSING_SECONDS = 1.0
 # Connections wait here for their handshake; a flood of half-open ones must not block others.
 _ACCEPT_BACKLOG = 1024
 
@@ -136,5 +138,6 @@ async def listen_tls(handler: Handler, settings: WebhookSettings, context: ssl.S
         backlog=_ACCEPT_BACKLOG,
         ssl=context,
         ssl_handshake_timeout=settings.handshake_seconds,
+        ssl_shutdown_timeout=_CLOSING_SECONDS,
     )
     return Listener(server, sockets)

@@ -3,6 +3,7 @@
 import asyncio
 import gzip
 import io
+import socket
 
 import pytest
 
@@ -133,6 +134,23 @@ async def test_draining_server_closes_connections_after_answers(running):
     async with running.post(GOOD) as answer:
         assert answer.status == 200
         assert answer.headers["Connection"] == "close"
+
+
+async def test_caller_that_never_ends_tls_is_disconnected(running):
+    """From Python 3.12 on, the process ends only after all connections."""
+
+    def close_from_the_server() -> bytes:
+        with socket.create_connection(("127.0.0.1", running.port), timeout=10) as plain:
+            connection = running.trust.wrap_socket(plain, server_hostname="127.0.0.1")
+            connection.sendall(HEAD + b"Connection: close\r\nContent-Length: %d\r\n\r\n" % len(GOOD) + GOOD)
+            received = b""
+            while b"patchType" not in received:
+                received += connection.recv(65536)
+        with socket.socket(fileno=connection.detach()) as silent:
+            silent.settimeout(10)  # asyncio waits for 30 s by default
+            return b"".join(iter(lambda: silent.recv(65536), b""))
+
+    await asyncio.to_thread(close_from_the_server)
 
 
 async def test_metrics_count_requests_and_outcomes(running):
