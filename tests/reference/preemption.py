@@ -1,6 +1,6 @@
 """Rules P1 to P4 in their plainest form: the search for the victims of one workload."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
@@ -56,25 +56,53 @@ class Search:
 
     def victims(self, cluster: str) -> dict[str, tuple]:
         """Return the victims on one cluster in order, with their ranks; empty where they do not suffice."""
-        chosen: list[Job] = []
-        usage, ranks = self.before, {}
+        if ranks := self.chosen(cluster, self.able):
+            return self.single(list(ranks), cluster) or self.spared(ranks, cluster)
+        alone = self.able(self.before)
+        ranks = self.chosen(cluster, lambda usage: [victim for victim in alone if victim.name in usage])
+        return ranks and (self.single(list(ranks), cluster) or self.judged(ranks, cluster))
+
+    def chosen(self, cluster: str, able: Callable[[Running], list[Job]]) -> dict[str, tuple]:
+        """Return those of *able* that are evicted one after the other until the job fits, with their ranks."""
+        usage, ranks, chosen = self.before, {}, []
         while missing := self.lacks(cluster, usage):
-            able = [victim for victim in self.able(usage) if self.helps(victim, cluster, missing)]
-            if not able:
+            victims = [victim for victim in able(usage) if self.helps(victim, cluster, missing)]
+            if not victims:
                 return {}
-            ranks |= {victim.name: self.rank(victim, usage) for victim in able}
-            chosen.append(min(able, key=lambda victim: ranks[victim.name]))
+            ranks |= {victim.name: self.rank(victim, usage) for victim in victims}
+            chosen.append(min(victims, key=lambda victim: ranks[victim.name]))
             usage = less(self.before, *chosen)
-        tier = self.rank(chosen[-1], self.before)[:3] if chosen else ()
+        return {victim.name: ranks[victim.name] for victim in chosen}
+
+    def single(self, chosen: list[str], cluster: str) -> dict[str, tuple]:
+        """Return the smallest victim of the last one's tier that suffices alone."""
+        tier = self.rank(self.tree.jobs[chosen[-1]], self.before)[:3]
         alike = [victim for victim in self.able(self.before) if self.rank(victim, self.before)[:3] == tier]
-        if alone := [victim for victim in alike if self.works([victim], cluster)]:
-            smallest = min(alone, key=lambda victim: (self.size(victim), self.rank(victim, self.before)))
-            return {smallest.name: self.rank(smallest, self.before)}
+        alone = [victim for victim in alike if self.works([victim], cluster)]
+        smallest = min(alone, key=lambda victim: (self.size(victim), self.rank(victim, self.before)), default=None)
+        return {smallest.name: self.rank(smallest, self.before)} if smallest else {}
+
+    def spared(self, ranks: dict[str, tuple], cluster: str) -> dict[str, tuple]:
+        """Return the victims without those that the preemption works without, last chosen first."""
+        chosen = [self.tree.jobs[name] for name in ranks]
         for victim in reversed(list(chosen)):
             rest = [each for each in chosen if each is not victim]
             chosen = rest if self.works(rest, cluster) else chosen
         order = sorted((victim.name for victim in chosen), key=lambda name: ranks[name])
         return {name: ranks[name] for name in order} if self.works(chosen, cluster) else {}
+
+    def judged(self, ranks: dict[str, tuple], cluster: str) -> dict[str, tuple]:
+        """Return the victims without those that the job fits without, if these may be evicted in their order."""
+        chosen = [self.tree.jobs[name] for name in ranks]
+        for victim in reversed(list(chosen)):
+            rest = [each for each in chosen if each is not victim]
+            chosen = chosen if self.lacks(cluster, less(self.before, *rest)) else rest
+        if not self.works(chosen, cluster):
+            return {}
+        found = {}
+        for number, victim in enumerate(chosen):
+            found[victim.name] = self.rank(victim, less(self.before, *chosen[:number]))
+        return dict(sorted(found.items(), key=lambda each: each[1]))
 
     def size(self, victim: Job) -> list[Fraction]:
         """Return the victim's requests relative to the job's, for each missing resource, largest first."""

@@ -138,6 +138,13 @@ class PreemptionAttempt:
         self._release(victim, -1)
         return self.selected.pop(victim)
 
+    def unselect_all(self) -> dict[Victim, SelectionRank]:
+        """Unselect all victims; return them in the order of their selection."""
+        selected = dict(self.selected)
+        for victim in selected:
+            self.unselect(victim)
+        return selected
+
     def _release(self, victim: Victim, times: int) -> None:
         self.evaluated.clear()
         self.quota.add_usage(victim.node, scale(victim.charge, -times))
@@ -227,9 +234,11 @@ def find_plan(
 
 def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
     """Select the victims of *attempt*; say whether the preemption may be carried out."""
-    if not attempt.initial_shortage or not _select_until_it_fits(attempt, candidates, policy):
+    if not attempt.initial_shortage:
         return False
-    return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
+    if _select_until_it_fits(attempt, candidates, policy):
+        return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
+    return _select_before_evaluating(attempt, candidates, policy)
 
 
 def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
@@ -293,9 +302,7 @@ def _evaluate(
 
 def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
     """Replace the selection by the smallest victim of the last one's tier, if it suffices alone (P3)."""
-    selected = dict(attempt.selected)
-    for victim in selected:
-        attempt.unselect(victim)
+    selected = attempt.unselect_all()
     last, shortage = next(reversed(selected)), attempt.initial_shortage
     tier = _evaluate(attempt, last, policy, shortage)[1]
     candidates_alone = [
@@ -314,6 +321,50 @@ def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim],
     for victim, selection in selected.items():
         attempt.select(victim, selection)
     return False
+
+
+def _select_before_evaluating(
+    attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy
+) -> bool:
+    """Select victims that may each be evicted alone, drop the unnecessary ones, and only then evaluate them together.
+
+    A small victim that precedes a large one may leave its queue too little to lose the large one as well, although the
+    large one suffices.
+    """
+    if not attempt.selected:
+        return False
+    attempt.unselect_all()
+    possible = [victim for victim in candidates if policy.allows(attempt, victim, attempt.initial_shortage)]
+    if not _select_until_it_fits(attempt, possible, _EvaluatedLater(policy)):
+        return False
+    if _try_single_victim(attempt, possible, policy):
+        return True
+    in_order = list(attempt.selected)
+    for victim in reversed(in_order):
+        if not attempt.must_stay_selected(victim):
+            selection = attempt.unselect(victim)
+            if attempt.shortage():
+                attempt.select(victim, selection)
+    necessary = attempt.unselect_all()
+    for victim in in_order:
+        if victim in necessary:
+            is_allowed, tier = _evaluate(attempt, victim, policy, attempt.shortage())
+            if not is_allowed:
+                return False
+            attempt.select(victim, (tier, victim.rank))
+    return policy.accepts(attempt)
+
+
+class _EvaluatedLater:
+    """A policy that allows every victim next, so that a selection is evaluated only as a whole."""
+
+    def __init__(self, policy: PreemptionPolicy) -> None:
+        self.keeps_fair_share = policy.keeps_fair_share
+        self.accepts = policy.accepts
+
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - each alone is allowed
+        """Allow every candidate."""
+        return True
 
 
 def _tier_key(selection: SelectionRank) -> tuple[int, bool, int, int]:
