@@ -118,7 +118,10 @@ def _token_line(item: tuple[str, str]) -> str:
 
 
 def _certificate(name: str, ca: KeyPair) -> KeyPair:
-    """Return a certificate for servers on this machine and for clients."""
+    """Return a certificate for servers on this machine and for clients.
+
+    Clients in Python 3.13 and newer require its key identifier.
+    """
     key = ec.generate_private_key(ec.SECP256R1())
     here = [x509.DNSName("localhost"), x509.DNSName(AGGREGATED), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
     certificate = (
@@ -130,6 +133,7 @@ def _certificate(name: str, ca: KeyPair) -> KeyPair:
         .not_valid_before(ca.lifetime.not_before)
         .not_valid_after(ca.lifetime.not_after)
         .add_extension(x509.SubjectAlternativeName(here), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca.key.public_key()), critical=False)
         .sign(ca.key, hashes.SHA256())
     )
     return KeyPair(certificate, key)

@@ -9,6 +9,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 DAY = timedelta(days=1)
+_SIGNING = x509.KeyUsage(
+    key_cert_sign=True,
+    crl_sign=True,
+    digital_signature=False,
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    encipher_only=False,
+    decipher_only=False,
+)
 
 
 class Authority:
@@ -19,8 +30,10 @@ class Authority:
         self.folder = folder
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _name("authority")
-        self._certificate = _builder(self._name, self._name, self._key, ends=DAY, is_ca=True).sign(
-            self._key, hashes.SHA256()
+        self._certificate = (
+            _builder(self._name, self._name, self._key, ends=DAY, is_ca=True)
+            .add_extension(_SIGNING, critical=True)
+            .sign(self._key, hashes.SHA256())
         )
         self.file = folder / "ca.crt"
         self.file.write_bytes(_pem(self._certificate))
@@ -32,6 +45,7 @@ class Authority:
             _builder(_name(name), self._name, key, ends=ends, is_ca=False)
             .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(x509.SubjectAlternativeName([x509.DNSName(name)]), critical=False)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key()), critical=False)
             .sign(self._key, hashes.SHA256())
         )
         files = self.folder / f"{name}.crt", self.folder / f"{name}.key"
@@ -55,6 +69,7 @@ def _builder(subject, issuer, key, *, ends: timedelta, is_ca: bool) -> x509.Cert
         .not_valid_before(now - DAY)
         .not_valid_after(now + ends)
         .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
     )
 
 
