@@ -4,7 +4,7 @@ One unreadable field must not lose the object or hide its other fields: fields t
 defaults and are listed in the object's decode errors.
 """
 
-import sys
+import re
 from collections.abc import Callable
 from datetime import datetime
 from types import NoneType, UnionType
@@ -20,8 +20,10 @@ _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 #: What a decoder raises for JSON that does not match the type, or is nested too deeply.
 _DECODE_ERRORS = (ValueError, RecursionError)
-#: The API server accepts objects nested 10,000 deep; skipping a value needs one recursion per level.
-_MAX_RECURSION = 12_000
+#: How deep values may be nested in an object that cannot be decoded otherwise: each level needs a recursion.
+_MAX_DEPTH = 500
+#: Strings, and the brackets outside of them.
+_STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
 
 class OwnerReference(msgspec.Struct, rename="camel", frozen=True, gc=False):
@@ -89,19 +91,30 @@ W = TypeVar("W", bound=WatchedObject)
 
 
 def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
-    """Decode *raw* with *decode*, even if values that it skips are nested very deeply.
+    """Decode *raw* with *decode*; if it is nested too deeply, without its values below 500 levels.
 
-    *decode* must be a decoder of msgspec, which needs little stack per level.
+    The API server stores objects that are nested 10,000 deep, and Python limits recursion differently by its version.
     """
     try:
         return decode(raw)
     except RecursionError:
-        usual = sys.getrecursionlimit()
-        sys.setrecursionlimit(max(_MAX_RECURSION, usual))
-        try:
-            return decode(raw)
-        finally:
-            sys.setrecursionlimit(usual)
+        return decode(type(raw)(_without_deep_values(raw)))
+
+
+def _without_deep_values(raw: bytes | memoryview | msgspec.Raw) -> bytes:
+    """Return JSON in which the values nested deeper than the maximum are ``null``."""
+    text, kept, depth, begin = memoryview(raw), list[bytes | memoryview](), 0, 0
+    for token in _STRUCTURE.finditer(text):
+        match token[0][0]:
+            case 0x5B | 0x7B:  # [ {
+                depth += 1
+                if depth == _MAX_DEPTH + 1:
+                    kept += text[begin : token.start()], b"null"
+            case 0x5D | 0x7D:  # ] }
+                if depth == _MAX_DEPTH + 1:
+                    begin = token.end()
+                depth -= 1
+    return b"".join((*kept, text[begin:]))
 
 
 def decode_watched(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:
