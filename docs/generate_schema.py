@@ -2,6 +2,7 @@
 
 import json
 import sys
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +52,10 @@ def schema() -> dict[str, Any]:
     """Return the schema; `$defs` has one entry for each command, and those of its parts."""
     structs = [report for report, _ in REPORTS.values()]
     refs, parts = msgspec.json.schema_components(structs, ref_template="#/$defs/{name}")
+    for part in parts.values():
+        if "description" in part:
+            # Only Python 3.13 and newer remove the indentation of docstrings.
+            part["description"] = cleandoc(part["description"])
     commands = {
         command: _report(parts.pop(ref["$ref"].rpartition("/")[2]), is_of_state=is_of_state)
         for (command, (_, is_of_state)), ref in zip(REPORTS.items(), refs, strict=True)
