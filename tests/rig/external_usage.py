@@ -80,6 +80,7 @@ class ExternalUsage:
             state = self._clusters[name]
             if uid not in state.charged or (name in running) != (uid in state.running):
                 self._refresh(state, at)
+                self._undo_recent_fall(name, at)
                 _change(state, at)
             state.charged.add(uid)
             (state.running.add if name in running else state.running.discard)(uid)
@@ -87,9 +88,9 @@ class ExternalUsage:
             self.apply_binding(None, after, at)
 
     def _undo_recent_fall(self, cluster: str, at: float) -> None:
-        """Raise ``high`` to what it was within the lag, before a workload ends.
+        """Raise ``high`` to what it was within the lag, before a change of a workload.
 
-        A summary without its pods may have been seen together with its end, and not before it.
+        A summary may have been seen together with the change or after it, and then nothing falls for a settle period.
         """
         recent, state = self._recent(cluster, at), self._clusters[cluster]
         high = dict(state.high)

@@ -147,14 +147,15 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
     workloads that were not decided before *after* are judged in the order in which most of them fit.
     """
+    decided = after.record.get("admittedAt") or "~"
     others = [
         item
         for item in usage.holders()
-        # What Karmada has moved is accepted or evicted later (R1).
+        # What Karmada has moved is accepted or evicted later (R1); what runs there already is always accepted.
         if cluster in placement(item) and cluster in (item.record.get("clusters") or (cluster,))
+        if (item.record.get("clustersChangedAt") or "") < decided
         if item.uid != after.uid and not usage.is_unseen(item, at)
     ]
-    decided = after.record.get("admittedAt") or "~"
     peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]
     charges = {item.uid: usage.charges[item.uid].get(resource, 0) for item in [*others, after]}
     gangs = {item.uid: usage.gang(item).get(resource, 0) for item in [*peers, after]}
