@@ -50,8 +50,8 @@ class FreeCapacity:
     """Answers of the cluster's estimator; ``None`` if they do not apply."""
     in_advance: AmountsInAdvance | None = None
     """What advance reservations keep free of the headroom; ``None`` if they do not apply (O11)."""
-    headroom_in_order: Resources | None = None
-    """Headroom by which clusters are ranked while workloads leave them: that after their evictions (P5)."""
+    headroom_after_evictions: Resources | None = None
+    """Headroom after the evictions in progress, by which clusters are ranked (P5); ``None`` without any."""
 
     @property
     def name(self) -> ClusterName:
@@ -61,12 +61,12 @@ class FreeCapacity:
     def without(self, reserved: Resources) -> "FreeCapacity":
         """Return the free capacity without the *reserved* one; all pods of a workload must fit in it (D11)."""
         for_all_pods = self.headroom if self.headroom_for_all_pods is None else self.headroom_for_all_pods
-        in_order = self.headroom_in_order
+        after_evictions = self.headroom_after_evictions
         return replace(
             self,
             headroom=subtract(self.headroom, reserved),
             headroom_for_all_pods=subtract(for_all_pods, reserved),
-            headroom_in_order=None if in_order is None else subtract(in_order, reserved),
+            headroom_after_evictions=None if after_evictions is None else subtract(after_evictions, reserved),
         )
 
     def available_to(self, requirements: SchedulingRequirements) -> "FreeCapacity":
@@ -316,7 +316,7 @@ def _dominant(request: Resources, allocatable: Resources, units: Resources) -> _
 def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, units: Resources) -> ClusterRank:
     """Return a cluster's rank in C3's order."""
     fixed = fixed_rank(requirements, capacity.name, capacity.allocatable, units)
-    headroom = capacity.headroom if capacity.headroom_in_order is None else capacity.headroom_in_order
+    headroom = capacity.headroom if capacity.headroom_after_evictions is None else capacity.headroom_after_evictions
     fits_all_pods = fits(requirements.requests, headroom)
     return fixed.rank(headroom, fits_gang=capacity.fits(requirements), fits_all_pods=fits_all_pods)
 
