@@ -69,6 +69,8 @@ class ExternalUsage:
         is_same = after is not None and after.uid == uid
         places = set(_places(after, before)) if is_same and after is not None else set()
         running = set(after.running) if is_same and after is not None else set()
+        # Its charge begins or ends to leave, for example with an eviction that takes its time.
+        is_turned = is_same and before is not None and after is not None and before.holds != after.holds
         for name, state in list(self._clusters.items()):
             if uid in state.charged and name not in places:
                 self._undo_recent_fall(name, at)
@@ -78,7 +80,7 @@ class ExternalUsage:
                 _change(state, at)
         for name in places:
             state = self._clusters[name]
-            if uid not in state.charged or (name in running) != (uid in state.running):
+            if is_turned or uid not in state.charged or (name in running) != (uid in state.running):
                 self._refresh(state, at)
                 self._undo_recent_fall(name, at)
                 _change(state, at)
