@@ -86,7 +86,7 @@ def remaining(
     """Return what a suspended workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
-    workload that was evicted before Karmada placed it may still be placed until *unplaced_until*.
+    workload that was evicted before Karmada placed it may still be placed until *placeable_until*.
     """
     if not binding.targets and not binding.details.evicting and not binding.progress and placeable_until is None:
         return None

@@ -356,7 +356,7 @@ def _select_before_evaluating(
 
 
 class _EvaluatedLater:
-    """A policy that allows every victim next, so that a selection is evaluated only as a whole."""
+    """A policy that allows every victim, so that victims are selected first and evaluated together afterwards."""
 
     def __init__(self, policy: PreemptionPolicy) -> None:
         self.keeps_fair_share = policy.keeps_fair_share

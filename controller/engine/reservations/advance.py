@@ -183,10 +183,10 @@ class AdvanceAmounts:
         for name in entered:
             if workload is not None:
                 self._running[name][workload.uid] = workload
-        # Where charges change, the change of usage says already that capacity may have been freed.
         if self._deferred is not None:
             self._deferred |= left | entered
             return
+        # Where charges change, the change of usage says already that capacity may have been freed.
         for name in sorted(left | entered):
             self._update(name, gave_room=left == entered)
 
