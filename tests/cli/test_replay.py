@@ -2,6 +2,7 @@
 
 import io
 import json
+from pathlib import Path
 
 import pytest
 import yaml
@@ -105,17 +106,23 @@ def test_invalid_line_is_rejected_with_its_number(run, decision_log, lines, monk
         assert run(*command).err.startswith("standard input: line 11: ")
 
 
-def test_workload_history_spans_all_files(run, tmp_path):
+def two_files(folder, *, plans: int, begin: int) -> list[Path]:
+    """Return the files of a decision log with *plans*; the second one begins after plan number *begin*."""
     life = RecordedLife(0, exchanges=True)
-    for number in range(40):
+    for number in range(plans):
         life.happen()
         life.plan()
         life.now += 10
-        if number == 20:
+        if number == begin:
             life.start_file()
-    paths = [tmp_path / f"d.{number}" for number in range(len(life.files))]
+    paths = [folder / f"d.{number}" for number in range(len(life.files))]
     for path, items in zip(paths, life.files, strict=True):
         path.write_bytes(b"".join(encode(items)))
+    return paths
+
+
+def test_workload_history_spans_all_files(run, tmp_path):
+    paths = two_files(tmp_path, plans=40, begin=20)
     entries = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
     workloads = [(each["namespace"], each["name"]) for each in entries if each["type"] == "decision"]
     namespace, name = max(workloads, key=workloads.count)
@@ -130,17 +137,9 @@ def test_workload_history_spans_all_files(run, tmp_path):
 
 
 def test_decisions_of_one_second_are_in_their_order(run, tmp_path):
-    life = RecordedLife(0, exchanges=True)
-    for number in range(12):
-        life.happen()
-        life.plan()
-        life.now += 10
-        if number == 5:
-            life.start_file()
-    paths = [tmp_path / "d.1", tmp_path / "d"]
+    paths = two_files(tmp_path, plans=12, begin=5)
     decided = []
-    for path, items in zip(paths, life.files, strict=True):
-        path.write_bytes(b"".join(encode(items)))
+    for path in paths:
         entries = [json.loads(line) for line in path.read_text().splitlines()]
         decided.append({f"{each['namespace']}/{each['name']}" for each in entries if each["type"] == "decision"})
     job = min(set.intersection(*decided))
