@@ -46,6 +46,7 @@ from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.probes import Readiness, Watchdog, serve_probes
+from controller.reporting.state_collector import Caches
 from controller.scheduling.actuator import Actuator, RateLimits
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.workload_events import WorkloadEvents
@@ -100,20 +101,25 @@ class Controller:
             clock=clock,
         )
         # ChainMap is invariant in its value type; the loop only reads `synced`.
-        data: dict[str, Any] = {"data": self.data_sources} if settings.data_sources else {}
-        caches: ChainMap[str, Any] = ChainMap({"workloads": self.kinds, **data}, self.informers)
+        discovered: dict[str, Any] = {"managed-kinds": self.kinds}
+        if settings.data_sources:
+            discovered["data-sources"] = self.data_sources
+        caches: ChainMap[str, Any] = ChainMap(discovered, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
         self._create_status_controllers(api, clock)
         self.metrics.register_state(
-            lambda: self.loop.state, self.store, self.informers, leads=lambda: self.election.leads
+            lambda: self.loop.state,
+            self.store,
+            Caches(self.informers, discovered),
+            leads=lambda: self.election.leads,
         )
         self.metrics.hyperjobs = self.hyperjobs.phases
         self.metrics.data_source_claims = self.data_sources.phases
         self.metrics.register_file("admission", lambda: file.error is not None)
-        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.last_error)
+        self.readiness = Readiness(self.informers, settings.fresh_seconds, lambda: self.loop.problem)
         self._connect()
 
     def _create_controllers(self, api: Api, for_hyperjobs: Api, options: WatchOptions, clock: SteadyClock) -> None:

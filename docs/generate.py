@@ -51,6 +51,7 @@ from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.history.settings import HistorySettings
 from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, PENDING_MESSAGES, ROOT_QUEUE_MESSAGES
 from controller.reporting.metrics import ControllerMetrics
+from controller.reporting.state_collector import Caches
 from controller.settings import ControllerSettings
 from install.settings import InstallSettings
 from webhook.metrics import WebhookMetrics
@@ -228,7 +229,7 @@ def controller_metrics() -> Table:
     shown, state = ControllerMetrics(), Engine()
     # The metrics of queues exist from the first cycle on.
     state.plan(0)
-    shown.register_state(lambda: state, Store(), {})
+    shown.register_state(lambda: state, Store(), Caches({}))
     return metrics(shown.registry)
 
 

@@ -60,6 +60,14 @@ class Sink(Protocol[T_contra]):
         """Delete the object with that name; its last state cannot be read."""
 
 
+class SyncedCache(Protocol):
+    """A cache that may or may not be in sync with the API server."""
+
+    @property
+    def synced(self) -> asyncio.Event:
+        """Set while it is in sync."""
+
+
 @dataclass(frozen=True, slots=True)
 class WatchOptions:
     """Page size and timeouts of lists and watches; times in seconds."""

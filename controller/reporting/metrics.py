@@ -24,7 +24,7 @@ from controller.engine.engine import Engine
 from controller.reporting.state_collector import (
     MAX_QUEUES,
     NAMESPACE,
-    InformerStats,
+    Caches,
     ReservedIdle,
     StateCollector,
     gauge,
@@ -93,7 +93,7 @@ class ControllerMetrics:
         self,
         state: Callable[[], Engine],
         store: Store,
-        informers: Mapping[str, InformerStats],
+        caches: Caches,
         *,
         leads: Callable[[], bool] = lambda: True,
     ) -> None:
@@ -101,7 +101,7 @@ class ControllerMetrics:
 
         *state* returns the engine's state in use.
         """
-        self.registry.register(StateCollector(state, store, informers, leads=leads, more=self._of_controllers))
+        self.registry.register(StateCollector(state, store, caches, leads=leads, more=self._of_controllers))
 
     def _of_controllers(self, resources: list[str], now: int) -> Iterator[Metric]:
         yield self.reserved_idle.metric(resources, now)

@@ -7,7 +7,8 @@ workloads name have no series of their own.
 from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
-from typing import Protocol, TypeVar, get_args
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeVar, get_args
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -19,6 +20,7 @@ from controller.engine.state.cluster_usage import ClusterState
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units
 from controller.engine.state.workloads import Workload, WorkloadState
+from controller.kube.informer import SyncedCache
 from controller.kube.timing import Clock, wall_clock
 
 NAMESPACE = "volcano_global"
@@ -55,6 +57,13 @@ class InformerStats(Protocol):
     @property
     def seconds_since_response(self) -> float:
         """Seconds since the last message of the API server."""
+
+
+class Caches(NamedTuple):
+    """Caches by the names that metrics use: the informers, and those of kinds that may not be served."""
+
+    informers: Mapping[str, InformerStats]
+    discovered: Mapping[str, SyncedCache] = MappingProxyType({})
 
 
 class ReservedIdle:
@@ -97,7 +106,7 @@ class StateCollector:
         self,
         state: Callable[[], Engine],
         store: Store,
-        informers: Mapping[str, InformerStats],
+        caches: Caches,
         *,
         leads: Callable[[], bool],
         more: Callable[[list[str], int], Iterator[Metric]],
@@ -105,7 +114,7 @@ class StateCollector:
         self.clock: Clock = wall_clock
         self._state = state
         self._store = store
-        self._informers = informers
+        self._caches = caches
         self._leads = leads
         self._more = more
 
@@ -113,7 +122,7 @@ class StateCollector:
         """Yield the metric families."""
         if self._leads():
             yield from self._leader_metrics(self._state())
-        yield from self._caches()
+        yield from self._cache_metrics()
 
     def _leader_metrics(self, state: Engine) -> Iterator[Metric]:
         pending = _Pending(state, self.clock())
@@ -143,15 +152,16 @@ class StateCollector:
         text = "Bindings with a condition that may need an action."
         yield gauge("bindings_by_condition", text, ("condition",), _by_label(conditions))
 
-    def _caches(self) -> Iterator[Metric]:
-        informers = self._informers
+    def _cache_metrics(self) -> Iterator[Metric]:
+        informers, discovered = self._caches
 
         def samples(value: Callable[[InformerStats], float]) -> Samples:
             return (((name,), value(informer)) for name, informer in informers.items())
 
         label = ("resource",)
         text = "1 while a cache equals a state of the API server."
-        yield gauge("cache_synced", text, label, samples(lambda informer: informer.is_synced))
+        of_discovered = (((name,), cache.synced.is_set()) for name, cache in discovered.items())
+        yield gauge("cache_synced", text, label, [*samples(lambda informer: informer.is_synced), *of_discovered])
         text = "Time since the last message of the API server."
         silence = samples(lambda informer: min(informer.seconds_since_response, 1e9))
         yield gauge("cache_silence_seconds", text, label, silence)

@@ -27,6 +27,7 @@ from controller.engine.state.estimates import Query
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps, advance
+from controller.kube.informer import SyncedCache
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.decision_log.log import CycleContext, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
@@ -67,14 +68,6 @@ def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: Cluster
     term = candidates(shape, ledger.clusters).term
     begins_with = facts.details.observed_term or shape.placement.terms[0].name
     return term if term != begins_with else ""
-
-
-class SyncedCache(Protocol):
-    """A cache that may or may not be in sync with the API server."""
-
-    @property
-    def synced(self) -> asyncio.Event:
-        """Set while it is in sync."""
 
 
 class DecisionSink(Protocol):
@@ -145,6 +138,12 @@ class AdmissionLoop:
         self._wake = asyncio.Event()
         store.on_change.append(self._wake.set)
         store.on_error.append(partial(self._report, "assess"))
+
+    @property
+    def problem(self) -> str | None:
+        """Return why nothing is decided, ``None`` if decisions are made."""
+        unsynced = next((name for name, cache in self._caches.items() if not cache.synced.is_set()), None)
+        return f"{unsynced} not known yet" if unsynced is not None else self.last_error
 
     def wake(self) -> None:
         """Start a cycle after a change outside the store."""

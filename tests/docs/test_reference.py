@@ -14,6 +14,7 @@ from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.reporting.metrics import ControllerMetrics
+from controller.reporting.state_collector import Caches
 from controller.settings import ControllerSettings
 from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import QueueSummary, Summary
@@ -63,7 +64,7 @@ def test_metrics_of_a_state_with_queues_are_documented():
     metrics, state = ControllerMetrics(), Engine()
     state.queue_changed(Queue(QueueName("a")))
     state.plan(0)
-    metrics.register_state(lambda: state, Store(), {})
+    metrics.register_state(lambda: state, Store(), Caches({}))
     shown = re.findall(r"^# TYPE (volcano_global_\w+)", metrics.exposition().decode(), re.MULTILINE)
     assert "volcano_global_queue_usage_ratio" in shown
     # Clients also expose when each counter and histogram was created.

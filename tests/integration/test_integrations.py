@@ -128,3 +128,19 @@ async def test_unserved_or_forbidden_kind_does_not_delay_other_kinds(plane, tmp_
         await submit(harness, DEPLOYMENTS, "gated", queue="q")
         event = await wait_for_event(harness, "QueueNotFound", "Deployment", "gated")
         assert "check that the controller may read objects of its kind" in event["note"]
+
+
+async def test_readyz_names_a_kind_whose_requests_fail(plane, tmp_path):
+    """Nothing is decided until it is known which of its objects run."""
+    async with open_harness(plane, tmp_path, configuration=gating(DEPLOYMENTS), plays=False) as harness:
+        failing = ErrorReply(lambda call: call.resource == "deployments", status=503)
+        harness.proxy.add(failing)
+        await harness.prepare()
+        await harness.controller.begin()
+        await harness.karmada.job("waits", "q")
+        await harness.controller.wait_for_log("discovery failed")
+        assert await harness.controller.page("/readyz") == "managed-kinds not known yet"
+        assert await harness.controller.metric('volcano_global_cache_synced{resource="managed-kinds"}') == 0
+        failing.times = 0
+        await harness.admitted("waits")
+        assert await harness.controller.page("/readyz") == "ok"

@@ -1,3 +1,4 @@
+import asyncio
 import re
 from importlib.metadata import version
 
@@ -17,7 +18,7 @@ from controller.engine.state.workloads import (
 )
 from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
-from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES, StateCollector
+from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES, Caches, StateCollector
 from tests.engine import objects
 
 
@@ -27,6 +28,7 @@ class Cache:
     unreadable = 1
     is_synced = True
     seconds_since_response = 0.5
+    synced = asyncio.Event()
 
 
 def workload(number: int, queue: str, *, on: str | None = None, **fields: object) -> Workload:
@@ -37,7 +39,7 @@ def workload(number: int, queue: str, *, on: str | None = None, **fields: object
 
 def page(state: Engine, metrics: ControllerMetrics | None = None) -> list[str]:
     metrics = metrics or ControllerMetrics()
-    metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
+    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}, {"managed-kinds": Cache()}))
     return metrics.exposition().decode().splitlines()
 
 
@@ -61,6 +63,8 @@ def test_state_is_collected_at_scrape():
         'volcano_global_pending_workloads_by_reason{reason="Suspended"} 3.0',
         'volcano_global_workloads{state="Finished"} 1.0',
         'volcano_global_cache_lists_total{resource="jobs"} 2.0',
+        'volcano_global_cache_synced{resource="jobs"} 1.0',
+        'volcano_global_cache_synced{resource="managed-kinds"} 0.0',
         'volcano_global_cache_undecodable_objects_total{resource="jobs"} 1.0',
         'volcano_global_cache_unreadable_objects{resource="jobs"} 1.0',
         'volcano_global_hyperjobs{phase="Running"} 2.0',
@@ -117,13 +121,13 @@ def test_resources_that_only_workloads_name_have_no_series():
         state.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
     state.plan(0)
     text = "\n".join(page(state))
-    assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "cpu", "memory", "b.example/d"}
+    assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "managed-kinds", "cpu", "memory", "b.example/d"}
 
 
 def test_only_the_leader_exports_state():
     metrics, state, leads = ControllerMetrics(), Engine(), [False]
     state.plan(0)
-    metrics.register_state(lambda: state, Store(), {"jobs": Cache()}, leads=lambda: leads[0])
+    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}), leads=lambda: leads[0])
     metrics.set_webhook_registered("MutatingWebhookConfiguration", right=False)
     shown = re.compile(r"^# TYPE (\S+)", re.MULTILINE)
     standby = set(shown.findall(metrics.exposition().decode()))
@@ -182,7 +186,7 @@ def reserved(state: Engine, amounts: dict[str, int]) -> None:
 def test_idle_capacity_of_advance_reservations_is_integrated():
     state, metrics = Engine(), ControllerMetrics()
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"nvidia.com/gpu": 8000, "pods": 9}), 0)
-    metrics.register_state(lambda: state, Store(), {"jobs": Cache()})
+    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}))
     collector = next(each for each in metrics.registry._collector_to_names if isinstance(each, StateCollector))
     gpus = 'volcano_global_reserved_idle_resource_seconds_total{kind="advance",resource="nvidia.com/gpu"}'
     found = []

@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import re
+import urllib.error
 import urllib.request
 import uuid
 from collections import Counter
@@ -343,5 +344,9 @@ async def open_harness(
 
 
 def _fetch(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as answer:
-        return answer.read().decode()
+    """Return the body at *url*, whatever its status."""
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()

@@ -164,10 +164,12 @@ async def test_no_decision_before_all_caches_are_synced():
     async with looping(caches=caches) as stage:
         stage.submit("a")
         await asyncio.sleep(0.02)
+        assert stage.loop.problem == "late not known yet"
         caches["late"].synced.set()
         await asyncio.sleep(0.02)
         assert stage.hand.writes.empty()
         # A removed cache was never in sync and never will be.
+        assert stage.loop.problem == "gone not known yet"
         del caches["gone"]
         assert (await stage.hand.next()).workload == "Job ns/a"
 
@@ -210,10 +212,10 @@ async def test_failed_cycle_is_followed_by_one_with_new_state():
         stage.loop.state = Broken()
         stage.submit("a")
         await asyncio.sleep(0.001)
-        assert stage.loop.last_error == "the last cycle failed: ZeroDivisionError"
+        assert stage.loop.problem == "the last cycle failed: ZeroDivisionError"
         assert (await stage.hand.next()).workload == "Job ns/a"
         await asyncio.sleep(0.001)
-        assert stage.loop.last_error is None
+        assert stage.loop.problem is None
         assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.exposition()
 
 
@@ -318,7 +320,7 @@ async def test_workload_that_fails_in_a_step_is_set_aside(monkeypatch, function,
         assert (await stage.hand.next()).workload == "Job ns/b"
         await asyncio.sleep(0.02)
         assert stage.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
-        assert stage.loop.last_error is None
+        assert stage.loop.problem is None
         metrics = stage.metrics.exposition().decode()
         assert f'volcano_global_internal_errors_total{{step="{step}"}} 1.0' in metrics
         assert "volcano_global_failed_cycles_total 0.0" in metrics
