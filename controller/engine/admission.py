@@ -20,6 +20,7 @@ from controller.engine.plan import Admit, Assume, Decision
 from controller.engine.reasons import Refusal
 from controller.engine.reservations.active import ActiveReservations
 from controller.engine.reservations.nominations import Nominations
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import QueueingHint, SlotsByQueue, WorkloadClass
 from controller.engine.state.quota import Quota
@@ -37,7 +38,6 @@ from controller.engine.steps import Steps, finish
 
 if TYPE_CHECKING:
     from controller.engine.fairness.borrowing import BorrowingPolicy
-    from controller.engine.state.clusters import ClusterName
 
 
 class AdmissionPass:
@@ -291,12 +291,14 @@ class AdmissionPass:
         """Return whether estimators have answered for all *chosen* workloads; query them where they have not."""
         if not self.context.policy.node_estimates:
             return True
-        of, estimating = self.context.feasibility_cache.get, self.context.estimate_tracker
-        settled = [
-            estimating.has_answers(part.requirements, choice, of(part.requirements).candidates.names, self.now)
-            for part, choice in chosen
-        ]
+        clusters = [(part, [each.cluster for each in choice.cluster_charges]) for part, choice in chosen]
+        settled = [self.has_estimates(part, names) for part, names in clusters]
         return all(settled)
+
+    def has_estimates(self, workload: Workload, clusters: Sequence[ClusterName]) -> bool:
+        """Return whether the estimators of *clusters* have answered for *workload*; query those that have not."""
+        candidates = self.context.feasibility_cache.get(workload.requirements).candidates
+        return self.context.estimate_tracker.has_answers(workload.requirements, clusters, candidates.names, self.now)
 
     def _may_borrow(self, head: Head) -> bool:
         if self.borrowing is None or self.borrowing.refusal(head.leaf, head.workload_class) is None:

@@ -171,6 +171,8 @@ class PreemptionPass:
             if self._fits_after_evictions(head, parts, charge):
                 return None
             plan = self._find_plan(head, parts, charge)
+            if plan is not None and not self._are_estimates_settled(plan[0]):
+                plan = None
             may_succeed_later = not self._is_entitled(head.leaf, charge)
         if plan is None and not may_succeed_later:
             self._failed.update(self._classes_tried_with(head))
@@ -211,6 +213,20 @@ class PreemptionPass:
         cluster_states = [self._context.cluster_usage.cluster_state(name) for name in names]
         self._context.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
         return find_plan(self._shares, head, cluster_states, candidates=victims, policy=policy)
+
+    def _are_estimates_settled(self, plan: PreemptionPlan) -> bool:
+        """Say whether the estimators of clusters that *plan* evicts nothing from have answered; query them if not.
+
+        The nodes of such a cluster stay as they are, so its estimator may refuse the preemptor (C3).
+        """
+        if not self._policy.node_estimates:
+            return True
+        settled = [
+            self._admission.has_estimates(self._context.workloads[uid], [cluster])
+            for uid, cluster in plan.clusters.items()
+            if not plan.attempt.changes_nodes_of(self._context.cluster_usage.cluster_state(cluster))
+        ]
+        return all(settled)
 
     def _gang_parts(self, parts: Sequence[Workload]) -> search.GangParts:
         return search.GangParts(parts, self._context.pending, self._context.feasibility_cache)

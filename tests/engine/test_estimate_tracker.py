@@ -311,6 +311,23 @@ def test_workload_refused_by_an_estimator_reclaims_elsewhere():
     assert [each.workload.name for each in play.last.decisions if isinstance(each, Evict)] == ["b-0"]
 
 
+@pytest.mark.parametrize(
+    ("answer", "evicted"), [pytest.param(0, [], id="refused"), pytest.param(1, ["old"], id="fits")]
+)
+def test_estimator_is_queried_before_an_eviction_for_quota(answer, evicted):
+    """Nothing leaves the cluster of the preemptor, so its nodes stay as they are."""
+    play = Play(site("m1", 10), site("m2", 10), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    play.state.queue_changed(Queue(QueueName("q"), ROOT, capability={"cpu": 5000}))
+    only = replace(ONE_CLUSTER, affinity=Affinity(names=(ClusterName("m2"),)))
+    play.add(changed(job("old", gang(pods(1, cpu=5)), on="m1", admitted_at=1), has_run=True))
+    play.add(job("new", replace(gang(pods(1, cpu=5)), placement=only), priority=9))
+
+    assert (play.plan(), play.last.decisions, play.asked()) == ([], (), ["m2"])
+    play.answer(answer)
+    play.plan()
+    assert [each.workload.name for each in play.last.decisions if isinstance(each, Evict)] == evicted
+
+
 def test_refused_large_workload_precedes_later_small_ones():
     """All answers expire together, so that the queue's order decides once there is capacity."""
     play = Play(site("m1", 40)).add(job("large", gang(pods(4, cpu=5)), created_at=1))

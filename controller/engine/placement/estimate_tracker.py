@@ -4,7 +4,7 @@ Queries are part of the plan, and each answer arrives as an event. A workload th
 skipped until the answer arrives; other workloads do not wait.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from heapq import heappop, heappush
 from typing import Final
 
@@ -12,7 +12,7 @@ from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, EstimatesCheckpoint, Pods, Query, is_unobserved, pods_of
 from controller.engine.state.resources import fits
-from controller.engine.state.workloads import Choice, SchedulingRequirements, Workload
+from controller.engine.state.workloads import SchedulingRequirements, Workload
 
 #: Number of other clusters that are queried at once after a cluster has refused.
 _MAX_ALTERNATIVES: Final = 8
@@ -68,10 +68,13 @@ class EstimateTracker:
         return True
 
     def has_answers(
-        self, requirements: SchedulingRequirements, choice: Choice, candidates: Iterable[ClusterName], now: int
+        self,
+        requirements: SchedulingRequirements,
+        chosen: Sequence[ClusterName],
+        candidates: Iterable[ClusterName],
+        now: int,
     ) -> bool:
-        """Say whether the chosen clusters have answered; make the queries that are needed."""
-        chosen = [cluster_charge.cluster for cluster_charge in choice.cluster_charges]
+        """Say whether the *chosen* clusters have answered; make the queries that are needed."""
         awaited = [name for name in chosen if self._query(name, requirements, now)]
         if awaited:
             others = [name for name in candidates if name not in chosen]

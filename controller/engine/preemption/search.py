@@ -90,8 +90,14 @@ class PreemptionAttempt:
 
     def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
         """Return the free capacity of a cluster after the selected evictions."""
-        evicted = total(victim.charge_on(cluster_state.name) for victim in self.selected)
-        return free_after_evictions(cluster_state, evicted, with_estimates=True)
+        return free_after_evictions(cluster_state, self._evicted_from(cluster_state), with_estimates=True)
+
+    def changes_nodes_of(self, cluster_state: ClusterState) -> bool:
+        """Say whether pods leave the nodes of a cluster before the preemptor can start there."""
+        return bool(cluster_state.leaving) or any(self._evicted_from(cluster_state).values())
+
+    def _evicted_from(self, cluster_state: ClusterState) -> Resources:
+        return total(victim.charge_on(cluster_state.name) for victim in self.selected)
 
     def shortage(self) -> Shortage:
         """Return what is missing after the selected evictions."""
