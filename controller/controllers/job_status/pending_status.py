@@ -53,9 +53,12 @@ def is_settled(status: PendingStatus, binding: CachedBinding | None) -> bool:
 
 
 def is_evicted(binding: CachedBinding) -> bool:
-    """Return whether it is pending after an eviction, so that its stale status is about to be corrected."""
+    """Return whether it is pending after an eviction, so that its stale status is about to be corrected.
+
+    After an eviction by others, its record still admits it until the record is updated.
+    """
     record = binding.record
-    return binding.is_suspended and record is not None and record.evictions + record.attempts > 0
+    return binding.is_suspended and record is not None and (record.admits or record.evictions + record.attempts > 0)
 
 
 def admitted_status(binding: CachedBinding, now: int) -> PendingStatus:

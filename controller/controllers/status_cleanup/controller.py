@@ -1,6 +1,7 @@
 """Corrects the stale status of evicted workloads after they have left their clusters.
 
-Evicted workloads are found by their records, so that a new leader continues.
+Evicted workloads are found by their records, so that a new leader continues. Workloads that others have evicted, or
+placed before their admission, are corrected in the same way.
 """
 
 import asyncio
@@ -49,9 +50,9 @@ class StaleStatusController:
         self._backoff = Backoff(initial=1, maximum=60)
         self._wake = asyncio.Event()
 
-    def on_write(self, write: Write, _: CachedBinding) -> None:
-        """Queue the workload that *write* evicts; ignore other writes."""
-        if write.effect == "evict":
+    def on_write(self, write: Write, binding: CachedBinding) -> None:
+        """Queue the workload that *write* evicts, clears or records as evicted; ignore other writes."""
+        if write.effect in {"evict", "clear"} or (write.effect == "note" and _was_evicted(binding)):
             self._pending[write.uid] = 0
             self._wake.set()
 
@@ -82,7 +83,7 @@ class StaleStatusController:
         """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
         for uid, retry_at in tuple(self._pending.items()):
             binding = self._store.binding(uid)
-            if binding is None or not _was_evicted(binding):
+            if binding is None or not binding.is_suspended or binding.targets:
                 del self._pending[uid]
             elif not binding.progress and not binding.evicting_from and retry_at <= self._clock():
                 await self._reconcile(binding)

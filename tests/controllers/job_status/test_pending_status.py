@@ -75,6 +75,8 @@ def test_pending_reason_waits_until_suspension_is_observed():
 def test_only_evicted_workload_waits_for_corrected_status():
     assert not is_evicted(cached_binding())
     assert is_evicted(cached_binding(record=objects.admission_record(uid="rb-j1", queue="a", evictions=1)))
+    by_others = objects.admission_record(uid="rb-j1", queue="a", charge={"cpu": "1"})
+    assert is_evicted(cached_binding(record=by_others)), "the record is not updated yet"
 
 
 @pytest.mark.parametrize(

@@ -38,20 +38,28 @@ class SlowApi:
         self.patched.append(path.split("/")[-3])
 
 
-def api_after(spec: dict[str, Any], *, has_job: bool = True, leaves: bool = False, **status: Any) -> SlowApi:
-    """Return the API server after a workload was evicted, whose binding has this *spec* and *status* now.
+def api_after(
+    spec: dict[str, Any],
+    *,
+    has_job: bool = True,
+    leaves: bool = False,
+    effect: str = "evict",
+    evictions: int = 1,
+    **status: Any,
+) -> SlowApi:
+    """Return the API server after a write with that *effect*; the binding has this *spec* and *status* now.
 
     If it *leaves*, the status ends after two seconds.
     """
 
     async def main() -> SlowApi:
         api, store = SlowApi(spec, status, has_job=has_job), Store()
-        record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
+        record = objects.admission_record(uid="rb-j1", queue="a", evictions=evictions)
         store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
         (binding,) = store.bindings
         assert binding.is_suspended
         controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
-        write: Any = SimpleNamespace(effect="evict", uid=binding.uid)
+        write: Any = SimpleNamespace(effect=effect, uid=binding.uid)
         controller.on_write(write, binding)
         running = asyncio.get_running_loop().create_task(controller.run())
         await asyncio.sleep(2)
@@ -69,6 +77,18 @@ def test_status_of_evicted_workload_is_corrected():
     api = api_after(EVICTED)
     assert (api.patched, api.read[:2]) == (["resourcebindings", "jobs"], ["jobs", "resourcebindings"])
     assert api_after(EVICTED, has_job=False).patched == ["resourcebindings"]
+
+
+@pytest.mark.parametrize(
+    ("effect", "evictions", "is_corrected"),
+    [
+        pytest.param("note", 1, True, id="evicted-by-others"),
+        pytest.param("note", 0, False, id="queue-recorded"),
+        pytest.param("clear", 0, True, id="placed-before-its-admission"),
+    ],
+)
+def test_status_is_corrected_after_others_placed_or_evicted_it(effect, evictions, is_corrected):
+    assert bool(api_after(EVICTED, effect=effect, evictions=evictions).patched) == is_corrected
 
 
 @pytest.mark.parametrize(
