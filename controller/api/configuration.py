@@ -456,7 +456,14 @@ def _as_written(value: Any) -> Any:
 
 
 class _StrictLoader(yaml.SafeLoader):
-    """Rejects repeated keys, which other parsers may resolve differently."""
+    """Rejects repeated keys, which other parsers may resolve differently, and values that do not have their tag."""
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:  # noqa: FBT001, FBT002 - the signature is PyYAML's
+        try:
+            return super().construct_object(node, deep=deep)
+        except (LookupError, AttributeError) as error:
+            problem = f"the value does not have the form of its tag {node.tag!r}"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from error
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:  # noqa: FBT001, FBT002 - the signature is PyYAML's
         keys: set[Any] = set()
