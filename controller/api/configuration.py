@@ -443,9 +443,12 @@ def read_published(data: Mapping[str, Any]) -> tuple[VolcanoGlobalConfiguration,
 
 
 def _as_written(value: Any) -> Any:
-    """Return *value* as an operator writes it: durations in seconds, times as text, sets as sorted lists."""
+    """Return *value* as an operator writes it: durations in their largest unit, times as text, sets as sorted lists."""
     if isinstance(value, timedelta):
-        return f"{int(value.total_seconds())}s"
+        seconds = int(value.total_seconds())
+        # The largest unit, since a number of seconds may have more digits than are read.
+        unit = next(unit for unit in ("h", "m", "s") if seconds % _SECONDS[unit] == 0)
+        return f"{seconds // _SECONDS[unit]}{unit}"
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, dict):

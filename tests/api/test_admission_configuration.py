@@ -201,6 +201,12 @@ def test_revision_depends_only_on_contents():
     assert configuration_revision(one) == configuration_revision(same) != configuration_revision(other)
 
 
+@pytest.mark.parametrize("duration", ["0s", "90s", "90m", "999999999s", "999999999m", "999999999h"])
+def test_published_duration_is_read_again(duration):
+    configuration = load_configuration(f"startupTimeout: {duration}")
+    assert read_published(published_data(configuration))[0] == configuration
+
+
 def test_published_reservations_are_read_again():
     configuration = load_configuration(
         "advanceReservations: [{name: a, clusters: [m], from: 2030-01-01T00:00:00Z, until: 2030-01-02T00:00:00+02:00}]"
