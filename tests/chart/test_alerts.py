@@ -71,3 +71,10 @@ def test_values_set_the_longest_wait_and_the_runbook(render):
     assert all(rule["annotations"]["runbook_url"] == f"https://docs/a#{rule['alert'].lower()}" for rule in shown)
     (wait,) = [rule for rule in shown if rule["alert"] == "VolcanoGlobalOldestWait"]
     assert wait["expr"].endswith("> 3000000")
+
+
+def test_absent_series_are_those_of_the_own_namespace(render):
+    values = {"metrics": {"prometheusRule": {"enabled": True}}}
+    shown = rules(render(values).one("PrometheusRule", "")["spec"]["groups"])
+    absent = [term for rule in shown for term in re.findall(r"absent\((.*?)\)", rule["expr"])]
+    assert absent == [f'volcano_global_{name}{{namespace="karmada-system"}}' for name in ("leader", "webhook_ready")]
