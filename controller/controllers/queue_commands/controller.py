@@ -124,19 +124,21 @@ class CommandController:
         raise AssertionError("the command controller runs until it is cancelled")
 
     async def _close_empty_queues(self) -> NoReturn:
-        """Close queues in state Closing as soon as they are empty."""
+        """Close queues in state Closing as soon as they are empty; a process that does not lead yet does so later."""
         while True:
             await self._queues_changed.wait()
-            self._queues_changed.clear()
-            if self._dependencies.may_write():
-                # The version is named, because the queue may have been opened since it was observed.
-                due = [
-                    QueueChange(name, QueueState.CLOSED, resource_version=version)
-                    for name, version in self._dependencies.closing_queues()
-                    if not self._dependencies.has_workloads(name)
-                ]
-                await self._retry_on_error(partial(self._close, due))
+            # The engine's state receives a change later than the store, and this may be the last change.
             await asyncio.sleep(_CLOSING_POLL_SECONDS)
+            if not self._dependencies.may_write():
+                continue
+            self._queues_changed.clear()
+            # The version is named, because the queue may have been opened since it was observed.
+            due = [
+                QueueChange(name, QueueState.CLOSED, resource_version=version)
+                for name, version in self._dependencies.closing_queues()
+                if not self._dependencies.has_workloads(name)
+            ]
+            await self._retry_on_error(partial(self._close, due))
 
     async def _close(self, changes: list[QueueChange]) -> None:
         """Close queues; raise the first refusal of the API server, so that it is tried again later."""

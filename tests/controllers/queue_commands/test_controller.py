@@ -169,6 +169,24 @@ async def test_closing_queue_with_a_new_version_is_closed():
         assert harness.state() == "Closed"
 
 
+@pytest.mark.parametrize(("leads_after", "empty_after"), [(3.0, 0.0), (0.0, 0.5)])
+@virtual_time
+async def test_queue_is_closed_without_another_change(leads_after, empty_after):
+    """The process begins to lead after the last change, or the engine receives it later than the store."""
+    harness = Harness()
+    closing = harness.send("PATCH", f"{harness.path(QUEUES, 'q')}/status", {"status": {"state": "Closing"}})
+    harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
+    harness.busy = empty_after > 0
+    leads_for = harness.leads_for
+    harness.leads_for = 0 if leads_after else leads_for
+    async with harness.running() as controller:
+        controller.wake()
+        await asyncio.sleep(max(leads_after, empty_after))
+        harness.busy, harness.leads_for = False, leads_for
+        await asyncio.sleep(3)
+        assert harness.state() == "Closed"
+
+
 @pytest.mark.parametrize("writes", [1, 2])
 @virtual_time
 async def test_nothing_is_written_after_leadership_is_lost(writes):
