@@ -81,7 +81,8 @@ class ControllerMetrics:
         text = "1 while the present content of a file is rejected and the previous one stays in force, else 0."
         self._rejected = settable("configuration_rejected", text, ("file",))
         self._turns = counter("leadership_changes", "Changes of leadership of this process.")
-        self._leading = settable("leader", "1 while this process may write, else 0.")
+        self._leading = settable("leader", "1 while this process is the leader, else 0.")
+        self._leads = False
         text = "Duration of a query to a cluster's scheduler estimator, by outcome."
         self._estimates = durations("estimator_query_duration_seconds", text, ("outcome",))
         text = "Duration of a request to a data plugin, with its retries, by system and outcome."
@@ -185,9 +186,11 @@ class ControllerMetrics:
         self._lost_decision_files.inc()
 
     def set_leading(self, *, leading: bool) -> None:
-        """Set whether this process leads, and count the change."""
-        self._leading.set(leading)
-        self._turns.inc()
+        """Set whether this process leads, and count a change."""
+        if leading != self._leads:
+            self._leads = leading
+            self._leading.set(leading)
+            self._turns.inc()
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' text format."""

@@ -75,6 +75,16 @@ def test_state_is_collected_at_scrape():
     assert f'version="{version("volcano-global")}"' in series(lines, "build_info")[0]
 
 
+def test_leadership_is_counted_when_it_changes():
+    metrics = ControllerMetrics()
+    # A leader that may not write yet, because writes of the previous one may be in flight, and then may write.
+    for leads in (True, True, False, False):
+        metrics.set_leading(leading=leads)
+    lines = metrics.exposition().decode().splitlines()
+    assert "volcano_global_leadership_changes_total 2.0" in lines
+    assert "volcano_global_leader 0.0" in lines
+
+
 def test_number_of_series_is_bounded_by_queue_limit():
     metrics, state = ControllerMetrics(), Engine()
     for number in range(1000):
