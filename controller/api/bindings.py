@@ -165,7 +165,7 @@ class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
     components: list[Component] = msgspec.field(default_factory=list)
     clusters: list[TargetCluster] | None = None
     placement: Placement | None = None
-    graceful_eviction_tasks: list[GracefulEvictionTask] = msgspec.field(default_factory=list)
+    graceful_eviction_tasks: list[GracefulEvictionTask] | None = None
     required_by: list[BindingSnapshot] = msgspec.field(default_factory=list)
     suspension: Suspension | None = None
     preserve_resources_on_deletion: bool = False

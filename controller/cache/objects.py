@@ -127,6 +127,8 @@ class BindingDetails(msgspec.Struct, frozen=True, gc=False):
     record_error: str = ""
     """Why the admission annotation is not a valid record; empty if it is valid or absent."""
     has_annotations: bool = False
+    has_empty_eviction_tasks: bool = False
+    """``spec.gracefulEvictionTasks`` is an empty list, as after its last task was removed by hand."""
     has_policy: bool = True
     """A policy matches it; Karmada's scheduler ignores bindings without a policy."""
     is_dependency: bool = False
@@ -215,6 +217,11 @@ class CachedBinding(msgspec.Struct, frozen=True, gc=False):
     def has_clusters(self) -> bool:
         """Whether ``spec.clusters`` is set."""
         return self.clusters is not None
+
+    @property
+    def has_eviction_tasks(self) -> bool:
+        """Whether ``spec.gracefulEvictionTasks`` is set."""
+        return bool(self.details.evicting) or self.details.has_empty_eviction_tasks
 
     @property
     def evicting_from(self) -> tuple[ClusterName, ...]:

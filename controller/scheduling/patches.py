@@ -46,8 +46,8 @@ class PatchedBinding(Protocol):
         """Whether ``spec.clusters`` exists."""
 
     @property
-    def evicting_from(self) -> Sequence[str]:
-        """The clusters of the existing eviction tasks."""
+    def has_eviction_tasks(self) -> bool:
+        """Whether ``spec.gracefulEvictionTasks`` exists."""
 
 
 class EvictionTask(msgspec.Struct, rename="camel", frozen=True):
@@ -168,7 +168,7 @@ def _add_eviction_tasks(binding: PatchedBinding, tasks: Sequence[EvictionTask]) 
     """Append eviction tasks to the existing ones."""
     if not tasks:
         return ()
-    if binding.evicting_from:
+    if binding.has_eviction_tasks:
         return tuple(_Operation("add", f"{_TASKS}/-", task) for task in tasks)
     return _test_absent(_TASKS), _Operation("add", _TASKS, tasks)
 

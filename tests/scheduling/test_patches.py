@@ -6,9 +6,11 @@ from typing import Any
 
 import pytest
 
+from controller.cache.store import Store
 from controller.kube.client import Api
 from controller.kube.errors import Invalid
 from controller.scheduling import patches
+from tests.cache import objects
 
 BINDINGS = "/apis/work.karmada.io/v1alpha2/namespaces/{}/resourcebindings"
 RECORD = '{"uid":"u1"}'
@@ -36,7 +38,7 @@ class Seen:
     has_annotations: bool = True
     has_suspension: bool = True
     has_clusters: bool = False
-    evicting_from: tuple[str, ...] = ()
+    has_eviction_tasks: bool = False
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ class Seen:
         ),
         pytest.param(
             patches.evict(
-                Seen(has_clusters=True, evicting_from=("member2",)),
+                Seen(has_clusters=True, has_eviction_tasks=True),
                 RECORD,
                 tasks=[patches.EvictionTask("member1", "Reclaimed", 30)],
             ),
@@ -112,6 +114,15 @@ class Seen:
 )
 def test_patch_tests_its_basis_and_changes_own_fields_only(patch, operations):
     assert json.loads(patch) == operations
+
+
+def test_eviction_task_is_added_to_an_empty_list_of_tasks():
+    """The list stays in the binding after its last task was removed by hand."""
+    store = Store()
+    store.bindings.upsert(store.bindings.decode(objects.binding(clusters=["m1"], spec={"gracefulEvictionTasks": []})))
+    (binding,) = store.bindings
+    operations = json.loads(patches.evict(binding, RECORD, tasks=[patches.EvictionTask("m1", "Reclaimed", 30)]))
+    assert [(step["op"], step["path"]) for step in operations if TASKS in step["path"]] == [("add", f"{TASKS}/-")]
 
 
 @pytest.fixture

@@ -246,12 +246,13 @@ class BindingTranslator:
         details = BindingDetails(
             evicting=tuple(
                 Assignment(ClusterName(sys.intern(task.from_cluster)), task.replicas)
-                for task in spec.graceful_eviction_tasks
+                for task in spec.graceful_eviction_tasks or ()
             ),
             ended_at=ended_at,
             observed_term=sys.intern(binding.status.scheduler_observing_affinity_name),
             record_error=record_error,
             has_annotations=bool(meta.annotations),
+            has_empty_eviction_tasks=spec.graceful_eviction_tasks == [],
             has_policy=_has_policy(meta),
             is_dependency=bool(spec.required_by),
             excludes_for_data=DATA_PLACEMENT_ANNOTATION in meta.annotations,
