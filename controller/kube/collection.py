@@ -3,6 +3,7 @@
 An older observation never replaces a newer one; an empty list clears the collection, newer observations included.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
@@ -54,7 +55,10 @@ class Collection(Generic[F]):
         """Whether a complete list was applied."""
         self._on_change = changed
         self._objects: dict[Hashable, F] = {}
-        self._deleted_uids: dict[str, None] = {}
+        self._deleted_uids: dict[str, float] = {}
+        """Version at the deletion of each object. An object with a later version exists: it had only stopped matching
+        the selector of the watch.
+        """
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -97,7 +101,7 @@ class Collection(Generic[F]):
         before = self._objects.get(obj.key)
         if (
             before is obj
-            or obj.uid in self._deleted_uids
+            or self._deleted_uids.get(obj.uid, -1) >= obj.resource_version
             or (before is not None and before.resource_version > obj.resource_version)
         ):
             return
@@ -105,21 +109,24 @@ class Collection(Generic[F]):
         self._on_change(before, obj)
 
     def remove(self, obj: F) -> None:
-        """Delete an object; *obj* is its last state."""
-        self._record_deletion(obj.uid)
+        """Delete an object; *obj* is its last state, in the version of its deletion."""
+        self._delete(obj, obj.resource_version)
+
+    def _delete(self, obj: F, version: float) -> None:
+        self._record_deletion(obj.uid, version)
         known = self._objects.get(obj.key)
         if known is not None and known.uid == obj.uid:
             del self._objects[obj.key]
             self._on_change(known, None)
 
     def forget(self, namespace: str, name: str) -> None:
-        """Delete the object with that name; its last state could not be read."""
+        """Delete the object with that name; its last state could not be read, or is not known."""
         known = self._objects.get(self.key(namespace, name))
         if known is not None:
-            self.remove(known)
+            self._delete(known, math.inf)
 
-    def _record_deletion(self, uid: str) -> None:
+    def _record_deletion(self, uid: str, version: float) -> None:
         """Record that *uid* was deleted, so that a late response to a write does not restore it."""
-        self._deleted_uids[uid] = None
+        self._deleted_uids[uid] = version
         if len(self._deleted_uids) > _MAX_DELETED_UIDS:
             del self._deleted_uids[next(iter(self._deleted_uids))]

@@ -1,4 +1,4 @@
-"""What the HyperJob stage does where events of HyperJobs and Jobs are late or lost, on virtual time."""
+"""What the HyperJob stage does where events of HyperJobs and Jobs are late, lost or misleading, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -6,6 +6,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from controller.api.keys import HYPERJOB_NAME_LABEL
 from tests.deterministic import kinds
 from tests.deterministic.clock import simulate
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
@@ -99,6 +100,25 @@ def test_hyperjob_with_a_lost_create_event_is_split(tmp_path):
         return len(system.server.objects(kinds.JOBS))
 
     assert run_system(tmp_path, create) == 2
+
+
+def test_part_that_lost_its_label_is_observed_again(tmp_path):
+    """The watch of the parts selects this label, so it reports the Job as deleted and then as created."""
+
+    async def remove_label(system: System) -> tuple[set[str], list[str]]:
+        await system.create(kinds.HYPERJOBS, hyperjob("h", {**TRAINER, "replicas": 2}))
+        await asyncio.sleep(10)
+        without = {"metadata": {"labels": {HYPERJOB_NAME_LABEL: None}}}
+        await system.merge(kinds.JOBS, (NAMESPACE, "h-trainer-0"), without)
+        await asyncio.sleep(10)
+        labels = {
+            job["metadata"]["labels"].get(HYPERJOB_NAME_LABEL) for job in system.server.objects(kinds.JOBS).values()
+        }
+        await system.merge(kinds.HYPERJOBS, (NAMESPACE, "h"), {"spec": {"suspend": True}})
+        await asyncio.sleep(10)
+        return labels, list(system.server.objects(kinds.JOBS))
+
+    assert run_system(tmp_path, remove_label) == ({"h"}, [])
 
 
 #: A watch takes about 40 s, and after each 15th one the versions of all objects are compared.

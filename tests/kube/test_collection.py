@@ -47,6 +47,28 @@ def test_changes_between_steps_are_newer_than_the_list(collection):
     assert versions(collection) == {"a": 2, "c": 4, "new": 5}
 
 
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        pytest.param(2, {}, id="late-response-to-a-write"),
+        pytest.param(4, {"b": 4}, id="matches-the-selector-again"),
+    ],
+)
+def test_only_later_version_of_a_removed_object_is_stored(version, expected):
+    """A watch reports an object that stops matching its selector as deleted, in the version of that change."""
+    collection = Collection[Seen](lambda raw: seen(raw.decode(), 1), lambda *_: None)
+    collection.upsert(seen("b", 1))
+    collection.remove(seen("b", 3))
+    collection.upsert(seen("b", version))
+    assert versions(collection) == expected
+
+
+def test_no_version_of_a_forgotten_object_is_stored(collection):
+    collection.forget("ns", "b")
+    collection.upsert(seen("b", 9))
+    assert versions(collection) == {"a": 1, "c": 1}
+
+
 def test_first_list_is_complete_after_its_last_step():
     collection = Collection[Seen](lambda raw: seen(raw.decode(), 1), lambda *_: None)
     complete = [collection.is_complete for _ in collection.replace_in_steps([seen("a", 1), seen("b", 1)])]

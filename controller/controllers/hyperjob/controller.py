@@ -165,7 +165,7 @@ class HyperJobController:
         collection: Collection[Any] = self._hyperjobs.get(resource, children)
         known = collection.get(key)
         if known is not None and known.uid == uid:
-            collection.remove(known)
+            collection.forget(*key)
 
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         # An object in another namespace, such as a copy of a Job, has no owner there, whatever it says.
