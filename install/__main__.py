@@ -145,15 +145,16 @@ async def _resume_suspended(karmada: Api, configuration: VolcanoGlobalConfigurat
     """Log the bindings that volcano-global has suspended, and resume them with *resume*."""
     suspended = await removal.list_suspended(karmada, configuration)
     managed = [binding for binding in suspended if binding.is_managed]
-    for binding in managed:
-        outcome = await removal.resume(karmada, binding) if resume else "stays suspended"
+    remaining = 0
+    async for binding, outcome in removal.outcomes(karmada, managed, resume=resume):
         log.info("suspended binding found", kind=binding.resource.kind, binding=binding.title, outcome=outcome)
+        remaining += outcome in {"stays suspended", "refused"}
     if len(managed) < len(suspended):
         log.info("ungated bindings are suspended by other controllers", count=len(suspended) - len(managed))
-    if managed and not resume:
+    if remaining:
         log.warning(
             "bindings stay suspended",
-            count=len(managed),
+            count=remaining,
             remedy="set spec.suspension.scheduling of each to false, or install again",
         )
 

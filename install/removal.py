@@ -5,7 +5,8 @@ suspend bindings of other kinds by the same field; those are not changed. For ga
 field: the webhook on every new binding, and the controller afterwards.
 """
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
@@ -17,12 +18,19 @@ from controller.api.bindings import ResourceBinding, decode_binding
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS, Resource
 from controller.kube.client import Api
-from controller.kube.errors import Invalid, NotFound
+from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.timing import Backoff
 from install.objects import InstallError, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
+Outcome = Literal["resumed", "changed", "refused", "gone", "stays suspended"]
+
 _POLL_SECONDS = 1.0
+#: Bindings that are resumed at once; one after the other would take longer than Helm waits for many of them.
+_IN_FLIGHT = 16
+#: Attempts to resume a binding while the API server does not answer or is overloaded.
+_ATTEMPTS = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,11 @@ class SuspendedBinding:
     def title(self) -> str:
         """Namespace and name, for messages."""
         return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+    @property
+    def path(self) -> str:
+        """Path in the API."""
+        return self.resource.item_path(self.namespace, self.name)
 
 
 async def list_suspended(api: Api, configuration: VolcanoGlobalConfiguration) -> list[SuspendedBinding]:
@@ -61,21 +74,61 @@ def _is_managed(binding: ResourceBinding, configuration: VolcanoGlobalConfigurat
     return (group, template.kind) in gated and meta.namespace not in configuration.exempt_namespaces
 
 
-async def resume(api: Api, suspended: SuspendedBinding) -> Literal["resumed", "changed", "gone"]:
-    """Resume *suspended* if it is the same object and still suspended."""
+async def outcomes(
+    api: Api, bindings: Sequence[SuspendedBinding], *, resume: bool
+) -> AsyncIterator[tuple[SuspendedBinding, Outcome]]:
+    """Yield each of *bindings* with its outcome; with *resume* they are resumed, some of them at once."""
+    if not resume:
+        for binding in bindings:
+            yield binding, "stays suspended"
+        return
+    for start in range(0, len(bindings), _IN_FLIGHT):
+        part = bindings[start : start + _IN_FLIGHT]
+        results = await asyncio.gather(*(resume_binding(api, binding) for binding in part))
+        for binding, outcome in zip(part, results, strict=True):
+            yield binding, outcome
+
+
+async def resume_binding(api: Api, suspended: SuspendedBinding) -> Outcome:
+    """Resume *suspended* if it is the same object and still suspended; raises `ApiError` after several failures.
+
+    One binding that a policy or a webhook of others refuses must not prevent the removal.
+    """
+    backoff = Backoff()
+    while True:
+        try:
+            await _resume(api, suspended)
+        except NotFound:
+            return "gone"
+        except ApiError as error:
+            if error.is_rejection and not isinstance(error, Conflict):
+                log.warning("binding not resumed", binding=suspended.title, reason=str(error))
+                return "refused" if await _is_suspended(api, suspended) else "changed"
+            delay = backoff.next_delay(at_least=error.retry_after)
+            if backoff.failures == _ATTEMPTS:
+                raise
+            await asyncio.sleep(delay)
+        else:
+            return "resumed"
+
+
+async def _resume(api: Api, suspended: SuspendedBinding) -> None:
     patch = [
         {"op": "test", "path": "/metadata/uid", "value": suspended.uid},
         {"op": "test", "path": "/spec/suspension/scheduling", "value": True},
         {"op": "replace", "path": "/spec/suspension/scheduling", "value": False},
     ]
+    await api.patch(suspended.path, msgspec.json.encode(patch))
+
+
+async def _is_suspended(api: Api, suspended: SuspendedBinding) -> bool:
+    """Return whether *suspended* is still the same object and suspended."""
     try:
-        await api.patch(suspended.resource.item_path(suspended.namespace, suspended.name), msgspec.json.encode(patch))
+        binding = decode_binding(await api.get(suspended.path))
     except NotFound:
-        return "gone"
-    except Invalid as error:
-        log.info("binding not resumed", binding=suspended.title, reason=str(error))
-        return "changed"
-    return "resumed"
+        return False
+    suspension = binding.spec.suspension
+    return binding.metadata.uid == suspended.uid and suspension is not None and bool(suspension.scheduling)
 
 
 async def _iter_suspended(api: Api, resource: Resource) -> AsyncIterator[ResourceBinding]:

@@ -64,8 +64,10 @@ async def scripted_server(tls: ssl.SSLContext | None = None) -> AsyncIterator[Sc
     site = web.TCPSite(runner, "127.0.0.1", 0, ssl_context=tls)
     await site.start()
     server.port = runner.addresses[0][1]
-    yield server
-    await runner.cleanup()
+    try:
+        yield server
+    finally:
+        await runner.cleanup()
 
 
 def thing(name: str, version: int, **more: Any) -> dict[str, Any]:

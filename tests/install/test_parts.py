@@ -12,12 +12,18 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 
 from certs.authority import KeyPair, create_authority, issue
+from controller.api.keys import RESOURCE_BINDINGS
+from controller.kube.client import Api
+from controller.kube.errors import ServerError
+from controller.kube.timing import Backoff
 from install.checks import version_violations
 from install.credentials import CredentialsError, is_due, reduced_days, with_token
 from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
 from install.registration import Address, bundles, wait_for_webhook, with_bundles
+from install.removal import SuspendedBinding, outcomes
 from install.settings import parse_flags
 from tests.certs.replicas import Replica
+from tests.scripted_server import answering, refusing, scripted_server
 
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
 
@@ -193,3 +199,41 @@ def test_invalid_flags_exit_with_code_2(flags, expected, capsys):
         parse_flags(flags)
     assert ended.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+def binding(name, *, uid="u", is_suspended=True):
+    return {"metadata": {"name": name, "uid": uid}, "spec": {"suspension": {"scheduling": is_suspended}}}
+
+
+async def resumed(tmp_path, patches, stored=None):
+    """Return the outcomes of bindings by name, with the answers of the API server to their patches and reads."""
+    found = [SuspendedBinding(RESOURCE_BINDINGS, "ns", name, "u", is_managed=True) for name in patches]
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        for each in found:
+            server.says("PATCH", each.path, *patches[each.name])
+            server.says("GET", each.path, answering(200, stored or binding(each.name)))
+        return {each.name: outcome async for each, outcome in outcomes(api, found, resume=True)}
+
+
+@pytest.mark.parametrize("status", [400, 403, 422])
+async def test_refused_binding_does_not_prevent_the_removal(tmp_path, status):
+    patches = {"a": [refusing(status, "denied by a policy")], "b": [answering(200, {})], "c": [refusing(404)]}
+    assert await resumed(tmp_path, patches) == {"a": "refused", "b": "resumed", "c": "gone"}
+
+
+@pytest.mark.parametrize(
+    "stored", [binding("a", uid="other"), binding("a", is_suspended=False)], ids=["uid", "resumed"]
+)
+async def test_binding_that_others_changed_is_not_resumed(tmp_path, stored):
+    assert await resumed(tmp_path, {"a": [refusing(422)]}, stored) == {"a": "changed"}
+
+
+async def test_resuming_is_repeated_while_the_server_is_overloaded(tmp_path):
+    many = {f"b{number}": [refusing(429), refusing(409), answering(200, {})] for number in range(40)}
+    assert await resumed(tmp_path, many) == dict.fromkeys(many, "resumed")
+
+
+async def test_resuming_ends_if_the_api_server_fails_permanently(tmp_path, monkeypatch):
+    monkeypatch.setattr("install.removal.Backoff", lambda: Backoff(initial=0.001))
+    with pytest.raises(ServerError):
+        await resumed(tmp_path, {"a": [refusing(500)]})
