@@ -160,7 +160,11 @@ TABLE = [
     row("left-out", "abd", excluded_clusters="c"),
     # Spread: the property
     row("spread-by-provider", "abc", spread(Spread("provider"), ONE)),
-    row("spread-by-region", "abc", spread(Spread("region", 1, 3), ONE)),
+    row("spread-by-region", "ac", spread(Spread("region", 1, 3), ONE)),
+    row("spread-by-region-when-divided", "abc", spread(Spread("region", 1, 3), ONE, divided=True)),
+    row("spread-by-region-with-replicas", "abc", spread(Spread("region", 1, 3), ONE), replicas=1),
+    row("spread-by-equal-regions", "ab", spread(Spread("region", 1, 1), ONE), evicting_from="c"),
+    row("spread-by-the-second-largest-region", "abc", spread(Spread("region", 2, 3), ONE)),
     row("spread-by-zone", "abd", spread(Spread("zone"), ONE)),
     row("where-it-runs-without-the-property", "abd", spread(Spread("zone"), ONE), current_clusters="c"),
     row("spread-by-label-beside-cluster-asks-for-no-label", "abcd", spread(Spread("label:tier"), ONE)),
@@ -170,7 +174,7 @@ TABLE = [
     row("fewer-clusters-in-one-region-than-wanted", "", spread(Spread("region", 1, 1), Spread("cluster", 3, 3))),
     row("providers-are-not-counted", "abc", spread(Spread("provider", 9, 9), ONE)),
     row("by-provider-alone-is-not-supported", "", spread(Spread("provider"))),
-    row("no-maximum-is-no-limit", "abc", spread(Spread("region"), Spread("cluster"))),
+    row("no-maximum-is-no-limit", "ac", spread(Spread("region"), Spread("cluster"))),
     row("by-region-alone", "abc", spread(Spread("region", 2, 2))),
     row(
         "static-weights-overrule-the-groups",

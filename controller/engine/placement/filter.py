@@ -88,6 +88,21 @@ def _unmet_regions(region: Spread, cluster: Spread | None, clusters: Sequence[Cl
     return None if _fewest_regions(region, cluster, clusters) else cluster or region
 
 
+def _outside_largest_regions(requirements: SchedulingRequirements, clusters: Sequence[Cluster]) -> list[ClusterName]:
+    """Return the *clusters* whose region Karmada's scheduler would not choose, whatever ``spec.clusters`` says.
+
+    For a workload that is neither divided nor counted in replicas it compares regions by their number of clusters,
+    with or without room, and only then by the clusters that the binding names.
+    """
+    placement = requirements.placement
+    by_field = {spread.by: spread for spread in placement.spread}
+    if "region" not in by_field or placement.divided or requirements.replicas:
+        return []
+    chosen = _fewest_regions(by_field["region"], by_field.get("cluster"), clusters)
+    least = min((len(members) for members in chosen), default=0)
+    return [cluster.name for members in _regions(clusters) if len(members) < least for cluster in members]
+
+
 def _regions(ranked: Sequence[Cluster]) -> list[list[Cluster]]:
     """Return the clusters by region: regions with most clusters first, else in the order of their best cluster."""
     by_region: dict[str, list[Cluster]] = {}
@@ -119,6 +134,8 @@ class Exclusion(StrEnum):
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
     """It is suitable, but there are fewer than a spread constraint's minimum."""
+    SMALLER_REGION = "SmallerRegion"
+    """It is suitable, but Karmada chooses a region with more clusters."""
     RESERVED = "Reserved"
     """It is kept free for an advance reservation, and the workload is not expected to end before."""
     STARTUP_FAILED = "StartupFailed"
@@ -300,6 +317,10 @@ def _of_term(
     if unmet_constraint(requirements.placement, passed) is not None:
         excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
         passed = []
+    if not as_if_usable:
+        # A larger region may become unusable, so a smaller one counts for C5.
+        excluded |= dict.fromkeys(_outside_largest_regions(requirements, passed), Exclusion.SMALLER_REGION)
+        passed = [cluster for cluster in passed if cluster.name not in excluded]
     return Candidates(tuple(cluster.name for cluster in passed), excluded=excluded)
 
 
