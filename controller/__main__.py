@@ -109,6 +109,8 @@ class Controller:
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
+        if settings.hyperjobs:
+            discovered["hyperjobs"] = self.hyperjobs
         self._create_status_controllers(api, clock)
         self.metrics.register_state(
             lambda: self.loop.state,

@@ -82,6 +82,43 @@ def test_parts_are_not_deleted_again_with_each_hyperjob_change(tmp_path):
     assert 3 <= len(deletions) <= 6, deletions
 
 
+def test_parts_are_evicted_together_after_a_late_discovery(tmp_path):
+    """The API server answers the discovery of HyperJobs late after a restart, when a preemptor waits already."""
+
+    class Undiscovered(NoFaults):
+        def on_request(self, call: Call, route: Route) -> None:
+            if call.request.path.endswith(("/training.volcano.sh/v1alpha1", "/batch.volcano.sh/v1alpha1")):
+                route.response = Response(503, StatusError(503, "ServiceUnavailable", "starting", {}).status)
+
+    async def restart(system: System) -> dict[str, bool]:
+        system.configure(preemption={"enabled": True, "minRuntime": "5s", "gracePeriod": "0s"})
+        await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": "high"}, "value": 1000})
+        await system.create(kinds.QUEUES, {"metadata": {"name": "default"}})
+        one = {"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}
+        selector = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.name, "name": "urgent"}
+        policy = {"resourceSelectors": [selector], "placement": {"spreadConstraints": [one]}}
+        await system.create(kinds.POLICIES, {"metadata": {"name": "urgent", "namespace": NAMESPACE}, "spec": policy})
+        half = {"name": "trainer", "templateSpec": job("h", "default", pods=1, cpu="7", seconds=600)["spec"]}
+        made = hyperjob("h", {**half, "replicas": 2})
+        made["metadata"]["annotations"] = {"volcano-global.io/runtime": "600s"}
+        await system.create(kinds.HYPERJOBS, made)
+        await asyncio.sleep(30)
+        for controller in system.controllers:
+            await controller.process.stop()
+        await system.create(kinds.JOBS, job("urgent", "default", pods=1, cpu="6", seconds=600, priority="high"))
+        system.network.faults = Undiscovered()
+        for controller in system.controllers:
+            controller.process.start()
+        await asyncio.sleep(30)
+        system.network.faults = NoFaults()
+        await asyncio.sleep(30)
+        bindings = system.server.objects(kinds.BINDINGS).items()
+        return {name: "clusters" in binding["spec"] for (_, name), binding in bindings}
+
+    placed = {"h-trainer-0-job": False, "h-trainer-1-job": False, "urgent-job": True}
+    assert run_system(tmp_path, restart) == placed
+
+
 class LostEvents(NoFaults):
     """Loses one kind of event of one kind of object."""
 

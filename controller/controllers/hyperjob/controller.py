@@ -39,7 +39,7 @@ from controller.engine.state.clusters import ApiKind
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, Conflict, NotFound
+from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
 from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.redaction import redacted_refusal, same_namespace
@@ -84,6 +84,8 @@ class HyperJobController:
     ) -> None:
         self.discovery_interval_seconds = 30.0
         """Interval at which missing CRDs are looked up again."""
+        self.synced = asyncio.Event()
+        """Set when the HyperJobs are known, or that there can be none; no decision is made before (G1)."""
         self._api = api
         self._dependencies = dependencies
         self._watch_options = watch_options
@@ -216,9 +218,10 @@ class HyperJobController:
 
     async def _discover(self, group: asyncio.TaskGroup) -> None:
         """Watch each API group once it is served; Jobs and policies once the first one is."""
-        missing = list(HYPERJOB_RESOURCES)
+        missing, backoff = list(HYPERJOB_RESOURCES), Backoff(initial=0.5, maximum=15)
         while missing:
-            served = [resource for resource in missing if await self._is_served(resource)]
+            answers = {resource: await self._is_served(resource) for resource in missing}
+            served = [resource for resource, is_served in answers.items() if is_served]
             missing = [resource for resource in missing if resource not in served]
             for resource in served:
                 self._watch(group, resource, self._hyperjobs[resource], selectors={})
@@ -227,6 +230,12 @@ class HyperJobController:
                 self._watch(group, JOBS, self._jobs, selectors=selectors)
                 self._watch(group, PROPAGATION_POLICIES, self._policies, selectors=selectors)
             self._wake.set()
+            if None in answers.values():
+                await asyncio.sleep(backoff.next_delay())
+                continue
+            for resource in self._informers.keys() & set(HYPERJOB_RESOURCES):
+                await self._informers[resource].synced.wait()
+            self.synced.set()
             if missing:
                 await asyncio.sleep(self.discovery_interval_seconds)
 
@@ -238,12 +247,17 @@ class HyperJobController:
         group.create_task(informer.run())
         log.info("watch started", resource=resource.plural, group=resource.group)
 
-    async def _is_served(self, resource: Resource) -> bool:
+    async def _is_served(self, resource: Resource) -> bool | None:
+        """Return whether HyperJobs of a group can be watched, ``None`` if that is unknown."""
         try:
-            return bool(await served_path(self._api, ApiKind(resource.api_version, resource.kind)))
+            if not await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
+                return False
+            # Without permission to list them, they must not block the admission.
+            await self._api.list_page(resource.path, limit=1)
         except (ApiError, msgspec.MsgspecError) as error:
             log.warning("discovery failed", group=resource.group, error=str(error))
-            return False
+            return False if isinstance(error, Forbidden | NotFound | Unauthorized) else None
+        return True
 
     async def _until_synced(self) -> None:
         for informer in tuple(self._informers.values()):

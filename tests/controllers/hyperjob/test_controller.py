@@ -12,12 +12,13 @@ from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, HyperJobDependencies
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
-from controller.kube.errors import NotFound
+from controller.kube.errors import NotFound, error_for
 from controller.kube.informer import WatchOptions
 from localup.apply import apply_files
 from localup.controlplane import OUR_CRDS
 from tests.cache.objects import binding
 from tests.controllers.hyperjob.objects import document, gpus, replicated, task
+from tests.virtual_time import virtual_time
 from tests.waiting import poll
 
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -132,6 +133,22 @@ async def test_error_of_one_hyperjob_does_not_block_others(plane):
         assert await exists(admin, JOBS, "sound-t-0")
         status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
         assert "operator 'Near' is unknown" in status["message"]
+
+
+@pytest.mark.parametrize(
+    ("status", "is_synced"), [pytest.param(403, True, id="no-permission"), pytest.param(503, False, id="outage")]
+)
+@virtual_time
+async def test_decisions_wait_for_hyperjobs_during_an_outage_only(status, is_synced):
+    class Refusing:
+        async def get(self, path):
+            raise error_for(status)(f"GET {path}", status, "refused")
+
+    stage = HyperJobController(Refusing(), unstarted()._dependencies, watch_options=WatchOptions())
+    running = asyncio.create_task(stage.run())
+    await asyncio.sleep(60)
+    running.cancel()
+    assert stage.synced.is_set() == is_synced
 
 
 def test_copy_of_a_part_in_another_namespace_is_ignored():
