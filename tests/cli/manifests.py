@@ -126,6 +126,15 @@ def running(
     return [job(name, requests, **more), binding(name, clusters=[on], phase=phase)]
 
 
+def admitted(
+    name: str, requests: dict[str, Any], *, on: str, queue: str, namespace: str = "ml"
+) -> list[dict[str, Any]]:
+    """Return a running job and its binding, with an admission record."""
+    record = {"uid": name, "queue": queue, "charge": {**requests, "pods": "1"}, "clusters": [on]}
+    placed = binding(name, clusters=[on], phase="Running", record=record, namespace=namespace, uid=name)
+    return [job(name, requests, queue=queue, namespace=namespace), placed]
+
+
 def policy(name: str, placement: dict[str, Any], *selectors: dict[str, Any], **spec: Any) -> dict[str, Any]:
     chosen = selectors or ({"apiVersion": VOLCANO_JOB, "kind": "Job"},)
     return {

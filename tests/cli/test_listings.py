@@ -13,7 +13,7 @@ from controller.cli.render.plan import plan_table
 from controller.cli.reports.plan import plan_report
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
-from tests.cli.manifests import NOW, binding, cluster, job, queue, running, write
+from tests.cli.manifests import NOW, admitted, binding, cluster, configuration, job, queue, running, units, write
 
 
 @pytest.fixture
@@ -84,6 +84,22 @@ ROOT, A, B = (f"queue.scheduling.volcano.sh/{name}" for name in ("root", "a", "b
 def test_listing_is_selected_and_sorted(run, state, arguments, expected):
     ended = run(*arguments, "-f", state, "-o", "name", "--now", NOW)
     assert (ended.code, ended.out.split()) == (0, expected)
+
+
+def test_top_lists_workloads_that_the_next_cycle_evicts(run, tmp_path):
+    path = write(
+        tmp_path,
+        configuration(reclaim={"enabled": True}),
+        cluster("m", units(2)),
+        *(queue(name, deserved=units(1)) for name in "ab"),
+        *admitted("a-1", units(1), on="m", queue="a"),
+        *admitted("a-2", units(1), on="m", queue="a"),
+        job("b-1", units(1), queue="b"),
+    )
+    decisions = run("plan", "-f", path, "-o", "json", "--now", NOW).answer["decisions"]
+    assert [each["name"] for each in decisions if each["action"] == "Evict"] == ["a-1"]
+    found = run("top", "-f", path, "-o", "json", "--now", NOW).answer["workloads"]
+    assert [(each["name"], each["clusters"]) for each in found] == [("a-1", ["m"]), ("a-2", ["m"])]
 
 
 def test_list_without_objects_prints_no_name(run, state):

@@ -93,6 +93,12 @@ class Snapshot:
     """Returns the objects of the files that a selector selects; ``None`` for a live control plane."""
 
     @property
+    def observed(self) -> dict[WorkloadUid, Workload]:
+        """Return all workloads, those that the plan admits or evicts as they are before it."""
+        decided = {decision.workload.uid: decision.workload for decision in reversed(self.plan.decisions)}
+        return {**self.state.workloads, **decided}
+
+    @property
     def shares(self) -> QueueShares:
         """Return the shares of the queues after the plan."""
         if self.state.queue_shares is None:

@@ -218,11 +218,10 @@ def usage_reports(snapshot: Snapshot, selection: Selection | None = None) -> Wor
     selection = selection or Selection()
     is_selected = selection.workloads(snapshot)
     capacity = total(state.capacity for state in snapshot.state.cluster_usage)
-    admitted_now = {decision.workload.uid for decision in snapshot.plan.decisions if isinstance(decision, Admit)}
     found = [
         workload
-        for workload in snapshot.state.workloads.values()
-        if workload.state is WorkloadState.ADMITTED and workload.uid not in admitted_now and is_selected(workload)
+        for workload in snapshot.observed.values()
+        if workload.state is WorkloadState.ADMITTED and is_selected(workload)
     ]
     found.sort(key=lambda workload: (-_dominant(workload, capacity), workload.namespace, workload.name))
     reports = selection.sort(_usage_report(snapshot, workload) for workload in found)
