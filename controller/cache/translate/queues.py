@@ -52,7 +52,9 @@ def translate_queue(queue: wire.Queue) -> CachedQueue:
 
 def _counts(status: wire.QueueStatus) -> QueueCounts | None:
     numbers = (status.pending, status.inqueue, status.running, status.completed, status.unknown)
-    amounts = status.allocated if isinstance(status.allocated, dict) else {}
+    allocated = status.allocated if isinstance(status.allocated, dict) else {}
+    # A quantity may be a number, too.
+    amounts = {name: str(amount) if isinstance(amount, int) else amount for name, amount in allocated.items()}
     is_readable = all(isinstance(number, int) for number in numbers) and isinstance(status.allocated, dict)
     if not is_readable or not all(isinstance(amount, str) for amount in amounts.values()):
         return None

@@ -68,9 +68,10 @@ def test_written_status_is_not_written_again():
     assert status_patch(written, replace(COUNTS, running=3)) is not None
 
 
-def test_resource_that_is_not_used_any_more_is_removed():
+@pytest.mark.parametrize("amount", ["8", 8])
+def test_resource_that_is_not_used_any_more_is_removed(amount):
     status = {"state": "Open", "pending": 1, "inqueue": 0, "running": 2, "unknown": 0, "completed": 0}
-    queue = cached_queue(**status, allocated={"cpu": "3", "memory": "4Gi", "example.com/gpu": "8"})
+    queue = cached_queue(**status, allocated={"cpu": "3", "memory": "4Gi", "example.com/gpu": amount})
     patch = status_patch(queue, COUNTS)
     assert patch["status"]["allocated"]["example.com/gpu"] is None
 
