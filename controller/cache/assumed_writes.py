@@ -16,6 +16,10 @@ from controller.engine.state.workloads import Admission, Nomination, Reservation
 #: How long after an eviction Karmada may still place a binding that it had not placed before (P5).
 _UNPLACED_MS: Final = 330_000
 
+#: How long Karmada may take to remove the Works of a binding without clusters; it doubles after each change of it (P5).
+_REMOVAL_MS: Final = 60_000
+_MAX_REMOVAL_MS: Final = 3_600_000
+
 
 @dataclass(frozen=True, slots=True)
 class AssumedEviction:
@@ -54,6 +58,22 @@ class AssumedWrite:
     resource_version: int | None = None
 
 
+@dataclass(slots=True)
+class Removal:
+    """The removal of the Works of a binding that has no clusters any more, by Karmada."""
+
+    generation: int
+    """The binding's generation that Karmada has to process."""
+    wait: int
+    """How long Karmada may take, in milliseconds."""
+    until: int
+
+    def restart(self, generation: int, now: int) -> None:
+        """Wait again, for twice as long."""
+        self.generation, self.wait = generation, min(2 * self.wait, _MAX_REMOVAL_MS)
+        self.until = now + self.wait
+
+
 class AssumedWrites:
     """Assumed writes and backoffs by workload. The writes of one workload are executed in order."""
 
@@ -61,6 +81,7 @@ class AssumedWrites:
         self._writes: dict[WorkloadUid, deque[AssumedWrite]] = {}
         self._backoffs: dict[WorkloadUid, Refusal] = {}
         self._placeable_until: dict[WorkloadUid, int] = {}
+        self._removals: dict[WorkloadUid, Removal] = {}
 
     def __len__(self) -> int:
         return len(self._writes)
@@ -131,6 +152,7 @@ class AssumedWrites:
         self._writes.pop(uid, None)
         self._backoffs.pop(uid, None)
         self._placeable_until.pop(uid, None)
+        self._removals.pop(uid, None)
 
     def outcomes(self, uid: WorkloadUid) -> tuple[AssumedOutcome, ...]:
         """Return the assumed outcomes, in the order of their writes."""
@@ -154,3 +176,16 @@ class AssumedWrites:
             return None
         until = self._placeable_until.setdefault(uid, now + _UNPLACED_MS)
         return until if until > now else None
+
+    def removal(self, uid: WorkloadUid, generation: int, now: int, *, leaving: bool) -> Removal | None:
+        """Return the removal of a workload that is *leaving* its clusters, ``None`` if it is not.
+
+        The time counts from the first observation, because no object stores when it began.
+        """
+        if not leaving:
+            self._removals.pop(uid, None)
+            return None
+        removal = self._removals.setdefault(uid, Removal(generation, _REMOVAL_MS, now + _REMOVAL_MS))
+        if removal.generation != generation:
+            removal.restart(generation, now)
+        return removal

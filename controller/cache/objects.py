@@ -384,6 +384,10 @@ class BindingCondition(StrEnum):
     """Others have changed its clusters since its admission (R1); once accepted, the record is updated."""
     REPLICAS_REDIVIDED = "ReplicasRedivided"
     """Karmada has divided its replicas differently, as it may; not reported."""
+    WORK_NOT_REMOVED = "WorkNotRemoved"
+    """It is suspended and has no clusters, and a cluster reports it: Karmada has missed its Work, and processes the
+    binding again when it changes; not reported.
+    """
     NOT_SUSPENDED = "NotSuspended"
     """It is neither suspended nor placed nor recorded: it bypassed the webhook (D10)."""
     PLACED_WITHOUT_ADMISSION = "PlacedWithoutAdmission"
@@ -417,6 +421,7 @@ class BindingCondition(StrEnum):
 REPAIRABLE = frozenset(
     {
         BindingCondition.PLACED_WITHOUT_ADMISSION,
+        BindingCondition.WORK_NOT_REMOVED,
         BindingCondition.RESIZED,
         BindingCondition.MOVED,
         BindingCondition.REPLICAS_REDIVIDED,
@@ -464,6 +469,12 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
     if not binding.is_suspended or record is None or not record.clusters:
         return False
     return not record.admits or not (binding.targets or binding.progress)
+
+
+def is_leaving(binding: CachedBinding) -> bool:
+    """Whether it is suspended without clusters and eviction tasks, but clusters report it: Karmada removes it there."""
+    is_placed = bool(binding.targets or binding.details.evicting)
+    return binding.is_suspended and not is_placed and not binding.details.deleting and bool(binding.progress)
 
 
 def is_dependency_only(binding: CachedBinding) -> bool:

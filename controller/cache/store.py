@@ -27,6 +27,7 @@ from controller.cache.objects import (
     CachedTemplate,
     TemplateKey,
     is_aborted,
+    is_leaving,
     was_evicted_unplaced,
 )
 from controller.cache.requests import (
@@ -410,8 +411,23 @@ class Store(ObjectCollections):
                 binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
             ),
             data=self.data_requirement(binding),
+            has_leftover_work=self._has_leftover_work(binding, now),
             evicted_by_others=uid in self._cleared,
         )
+
+    def _has_leftover_work(self, binding: CachedBinding, now: int) -> bool:
+        """Whether a ready cluster reports a workload that Karmada should have removed there by *now*."""
+        removal = self._assumed.removal(binding.uid, binding.generation, now, leaving=is_leaving(binding))
+        if removal is None:
+            return False
+        if removal.until <= now:
+            reporting = [self.clusters.get(progress.cluster) for progress in binding.progress]
+            if any(cached is not None and cached.cluster.is_usable for cached in reporting):
+                return True
+            # An unreachable cluster removes nothing.
+            removal.restart(binding.generation, now)
+        self.send_again_at(binding.uid, removal.until)
+        return False
 
     def _backoff(self, binding: CachedBinding, now: int) -> Refusal | None:
         """Return why a workload backs off at *now*, after a failed write or a failed start."""

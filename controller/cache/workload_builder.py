@@ -92,6 +92,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """Clusters in which it did not start and which have not changed since (R1)."""
     data: DataRequirement = NO_DATA
     """What its DataSourceClaims require."""
+    has_leftover_work: bool = False
+    """A ready cluster reports it although Karmada should have removed it there (P5)."""
     evicted_by_others: bool = False
     """It was observed suspended and without clusters after its admission, so the record no longer counts."""
 
@@ -323,7 +325,9 @@ def _suspended_status(inputs: _Inputs) -> _Status:
         if is_admitted
         else None
     )
-    return _Status(WorkloadState.PENDING, left, hold, (condition,) if condition else ())
+    leftover = BindingCondition.WORK_NOT_REMOVED if inputs.local_state.has_leftover_work else None
+    conditions = tuple(each for each in (condition, leftover) if each is not None)
+    return _Status(WorkloadState.PENDING, left, hold, conditions)
 
 
 def _unsuspended_status(inputs: _Inputs) -> _Status:

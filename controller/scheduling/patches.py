@@ -109,6 +109,12 @@ def clear_clusters(binding: PatchedBinding) -> bytes:
     return _patch(*_test_suspended(binding), _Operation("remove", _CLUSTERS))
 
 
+def reprocess(binding: PatchedBinding) -> bytes:
+    """Change a suspended binding without clusters, so that Karmada processes it again: toggle its empty clusters."""
+    toggle = _Operation("remove", _CLUSTERS) if binding.has_clusters else _Operation("add", _CLUSTERS, [])
+    return _patch(*_test_suspended(binding), _test_unplaced(binding), toggle)
+
+
 def set_affinity_term(binding: PatchedBinding, term: str) -> bytes:
     """Set the observed affinity term of a suspended binding; a merge patch, because the status may not exist."""
     seen = {"uid": binding.uid, "resourceVersion": str(binding.resource_version)}

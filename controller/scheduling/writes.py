@@ -234,7 +234,11 @@ def repair_write(
         return _resume_write(facts)
     if BindingCondition.NOT_SUSPENDED in conditions and repairs:
         return _binding_write("pause", patches.suspend_unplaced(facts), facts)
-    return _record_repair(conditions, facts, workload)
+    if (repair := _record_repair(conditions, facts, workload)) is not None:
+        return repair
+    if BindingCondition.WORK_NOT_REMOVED in conditions:
+        return _binding_write("clear", patches.reprocess(facts), facts)
+    return None
 
 
 def _record_repair(

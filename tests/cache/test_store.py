@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.cache.assumed_writes import AssumedRecordUpdate
+from controller.cache.objects import BindingCondition
 from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
@@ -336,3 +337,58 @@ def test_name_collision_ends_with_the_other_binding():
     remove(store, "bindings", other)
     upsert(store, ("bindings", binding("j1")))
     assert not store.name_collisions
+
+
+def evicted(generation: int, **more: Any) -> bytes:
+    """Return an evicted binding that a cluster still reports."""
+    record = admission_record("rb-j1", queue="a", evictions=1)
+    more = {"phases": {"m1": "Running"}, **more}
+    return binding("j1", version=generation, meta={"generation": generation}, record=record, **more)
+
+
+def repairable_at(store: Store, now: int) -> bool:
+    """Say whether the binding is to be changed at *now* so that Karmada processes it again."""
+    received(store, now=now)
+    return BindingCondition.WORK_NOT_REMOVED in store.conditions.get("rb-j1", ())
+
+
+def test_evicted_workload_that_still_runs_is_processed_again():
+    """Karmada misses a Work that it created just before the binding lost its clusters, and the job runs on."""
+    store = Store()
+    upsert(store, ("clusters", cluster("m1")), ("jobs", job("j1")), ("bindings", evicted(5)))
+    assert not repairable_at(store, 0)
+    assert store.next_retry_at == 60_000
+    assert repairable_at(store, 60_000)
+    assert tuple(store.repairable) == ("rb-j1",)
+    upsert(store, ("bindings", evicted(6, clusters=[])))
+    assert not repairable_at(store, 61_000)
+    assert store.next_retry_at == 181_000, "twice as long after each change"
+    assert repairable_at(store, 181_000)
+    upsert(store, ("bindings", evicted(7, phases={})))
+    assert not repairable_at(store, 182_000)
+    assert not repairable_at(store, 10**9)
+    upsert(store, ("bindings", evicted(8)))
+    assert not repairable_at(store, 10**9)
+    assert repairable_at(store, 10**9 + 60_000)
+
+
+@pytest.mark.parametrize(
+    ("seen", "ready"),
+    [
+        pytest.param(evicted(5), "False", id="unreachable-cluster"),
+        pytest.param(evicted(5, clusters=["m1"], paused=False), "True", id="placed"),
+        pytest.param(evicted(5, spec={"gracefulEvictionTasks": [{"fromCluster": "m1"}]}), "True", id="grace-period"),
+    ],
+)
+def test_binding_that_karmada_still_processes_is_not_changed(seen, ready):
+    store = Store()
+    upsert(store, ("clusters", cluster("m1", ready=ready)), ("jobs", job("j1")), ("bindings", seen))
+    assert not any(repairable_at(store, now) for now in range(0, 10_000_000, 60_000))
+
+
+def test_unreachable_cluster_is_checked_again_when_it_is_back():
+    store = Store()
+    upsert(store, ("clusters", cluster("m1", ready="False", version=1)), ("jobs", job("j1")), ("bindings", evicted(5)))
+    assert not any(repairable_at(store, now) for now in (0, 60_000))
+    upsert(store, ("clusters", cluster("m1", version=2)))
+    assert repairable_at(store, 180_000)

@@ -109,6 +109,21 @@ class Seen:
         ),
         pytest.param(patches.resume(Seen()), [SAME, PAUSED, RESUME], id="resume"),
         pytest.param(patches.clear_clusters(Seen(has_clusters=True)), [SAME, PAUSED, CLEAR], id="clear"),
+        pytest.param(
+            patches.reprocess(Seen()),
+            [
+                SAME,
+                PAUSED,
+                {"op": "test", "path": "/spec/clusters", "value": None},
+                {"op": "add", "path": "/spec/clusters", "value": []},
+            ],
+            id="process-again",
+        ),
+        pytest.param(
+            patches.reprocess(Seen(has_clusters=True)),
+            [SAME, PAUSED, {"op": "test", "path": "/spec/clusters", "value": []}, CLEAR],
+            id="process-again-with-empty-clusters",
+        ),
         pytest.param(patches.update_pending_record(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],
 )
