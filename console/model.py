@@ -220,7 +220,7 @@ class Model:
         if self._snapshot is None:
             return index
         nodes = self._snapshot.shares.quota.tree.nodes
-        for workload in self._snapshot.state.workloads.values():
+        for workload in self._snapshot.observed.values():
             index.namespaces.setdefault(workload.namespace, set()).add(workload.queue)
             if workload.state is WorkloadState.PENDING and workload.created_at:
                 known = index.oldest.get(workload.queue)

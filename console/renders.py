@@ -166,7 +166,7 @@ class Renders:
         return workloads.workload_view(self.model, workload, reader, insights)
 
     def _analysis(self, snapshot: Snapshot, workload: Workload) -> tuple[workloads.Analysis | None, str]:
-        if snapshot.state.refusal(workload.uid) is None:
+        if workloads.refusal_of(snapshot, workload) is None:
             return None, ""
         key, uid = ("workload", workload.uid), workload.uid
         self.analyses.ask(key, lambda: msgspec.json.encode(workloads.analyse(snapshot, uid)))

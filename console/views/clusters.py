@@ -201,7 +201,7 @@ def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
         raise NotVisibleError(f"there is no cluster {name!r} that you may see")
     placed = [
         (workload, charge.charge)
-        for workload in snapshot.state.workloads.values()
+        for workload in snapshot.observed.values()
         if workload.state is WorkloadState.ADMITTED and workload.admission is not None
         for charge in workload.admission.cluster_charges
         if charge.cluster == name

@@ -7,7 +7,7 @@ from console.reader import Reader
 from console.views.decisions import DecisionRow, decisions_about
 from console.views.forecasts import Forecasts, visible_start
 from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, shown_snapshot
-from console.views.workloads import clusters_of
+from console.views.workloads import clusters_of, refusal_of
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
 from controller.controllers.hyperjob.observed import ObservedHyperJob
@@ -114,13 +114,13 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
         raise _unknown(namespace, name)
     workloads = {
         workload.name: workload
-        for workload in snapshot.state.workloads.values()
+        for workload in snapshot.observed.values()
         if workload.gang is not None and workload.gang.hyperjob == observed.uid
     }
     parts = []
     for part in observed.status.split.parts if observed.status.split is not None else ():
         workload = workloads.get(part.name)
-        visible = reader.redacted(snapshot.state.refusal(workload.uid) if workload is not None else None)
+        visible = reader.redacted(refusal_of(snapshot, workload) if workload is not None else None)
         is_known = workload is not None and workload.state is not WorkloadState.FINISHED
         parts.append(
             PartRow(

@@ -27,7 +27,7 @@ from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
 from controller.cli.reports.queues import fair_share_of, queue_path
-from controller.engine.plan import Admit
+from controller.engine.plan import Admit, Decision
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import Workload
@@ -90,7 +90,6 @@ def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -
     """Return the overview."""
     snapshot = shown_snapshot(model)
     rows, page, others = _rows(model, query, reader, forecasts)
-    decisions = Counter("admit" if isinstance(decision, Admit) else "evict" for decision in snapshot.plan.decisions)
     clusters = (
         cluster_rows(snapshot, [state.name for state in snapshot.current.clusters][:_MAX_CLUSTERS])
         if reader.all_clusters
@@ -105,9 +104,15 @@ def overview(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -
         cluster_count=len(snapshot.current.clusters),
         pending=snapshot.current.pending.get(ROOT, 0),
         admitted=snapshot.current.admitted.get(ROOT, 0),
-        next_cycle=", ".join(f"{action} {count}" for action, count in sorted(decisions.items())) or "no change",
+        next_cycle=_next_cycle(snapshot.plan.decisions) or "no change",
         recent=recent_decisions(model, reader),
     )
+
+
+def _next_cycle(decisions: Iterable[Decision]) -> str:
+    """Return the numbers of *decisions* by action: ``admit 2, evict 1``; empty without any."""
+    counts = Counter("admit" if isinstance(decision, Admit) else "evict" for decision in decisions)
+    return ", ".join(f"{action} {count}" for action, count in sorted(counts.items()))
 
 
 def _rows(
@@ -281,12 +286,15 @@ class QueueView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True)
     reasons: tuple[tuple[str, int], ...]
     """Why workloads are pending, for the most frequent reasons."""
     order: tuple[OrderedWorkload, ...]
+    """The pending workloads after the next scheduling cycle."""
     paging: Paging
     next_candidate: OrderedWorkload | None
     """The first workload in order that competes, with the reason why it does not start."""
     starts: tuple[OrderedWorkload, ...]
     """The first workloads with a forecast."""
     series: tuple[Series, ...]
+    next_cycle: str = ""
+    """What the next scheduling cycle would do in this queue itself."""
 
 
 def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> QueueView:
@@ -320,6 +328,7 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
         next_candidate=_next_candidate(snapshot, ordered, reader, forecasts),
         starts=tuple(_one(snapshot, each, ordered.index(each) + 1, reader, forecasts) for each in starts),
         series=_series(model, name),
+        next_cycle=_next_cycle(each for each in snapshot.plan.decisions if each.workload.queue == name),
     )
 
 

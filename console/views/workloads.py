@@ -1,6 +1,6 @@
 """The list of workloads, and one workload: why it waits, when it starts, and what would admit it."""
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 import msgspec
@@ -34,6 +34,8 @@ from controller.cli.reports.explain import (
 )
 from controller.cli.reports.forecast import start_forecasts
 from controller.engine import remedies
+from controller.engine.plan import Admit
+from controller.engine.reasons import Refusal
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import ClusterCharge, Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import pending_message, verified_remedy
@@ -61,6 +63,8 @@ class WorkloadRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
     position: int | None = None
     reason: str = ""
     start: StartReport | None = None
+    next_cycle: str = ""
+    """What the next scheduling cycle would do with it."""
 
 
 class WorkloadsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -91,7 +95,7 @@ def workloads_view(model: Model, query: Query, reader: Reader, forecasts: Foreca
     every = reader.all_workloads and not namespace
     chosen = [
         workload
-        for workload in snapshot.state.workloads.values()
+        for workload in snapshot.observed.values()
         if (every or workload.namespace in namespaces)
         and (state in {"Any", workload.state})
         and (not queue or queue == workload.queue)
@@ -105,12 +109,14 @@ def workloads_view(model: Model, query: Query, reader: Reader, forecasts: Foreca
         "name": lambda each: (each.namespace, each.name, each.uid),
         "queue": lambda each: (each.queue, _ORDER[each.state], each.created_at, each.name, each.uid),
     }
-    rows = tuple(_row(snapshot, workload, reader, forecasts) for workload in page_of(chosen, query, keys[page.sort]))
+    shown = page_of(chosen, query, keys[page.sort])
+    decided = _next_cycle(snapshot, {workload.uid for workload in shown})
+    rows = tuple(_row(snapshot, workload, reader, forecasts, decided.get(workload.uid, "")) for workload in shown)
     return WorkloadsView(format_time(snapshot.now), rows, page, state, namespace, queue, own)
 
 
-def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Forecasts) -> WorkloadRow:
-    refusal = snapshot.state.refusal(workload.uid)
+def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Forecasts, next_cycle: str) -> WorkloadRow:
+    refusal = refusal_of(snapshot, workload)
     return WorkloadRow(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -124,7 +130,24 @@ def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Fore
         position=snapshot.state.position(workload) if refusal is not None else None,
         reason=refusal.reason if refusal is not None else "",
         start=visible_start(forecasts.starts.get(workload.uid), reader),
+        next_cycle=next_cycle,
     )
+
+
+def refusal_of(snapshot: Snapshot, workload: Workload) -> Refusal | None:
+    """Return why a workload is pending; ``None`` for one that the plan would only make pending."""
+    return snapshot.state.refusal(workload.uid) if workload.state is WorkloadState.PENDING else None
+
+
+def _next_cycle(snapshot: Snapshot, uids: Collection[WorkloadUid]) -> dict[WorkloadUid, str]:
+    """Return what the next scheduling cycle would do with each of *uids* that it decides about."""
+    return {
+        decision.workload.uid: f"admits it to {', '.join(cluster.name for cluster in decision.clusters)}"
+        if isinstance(decision, Admit)
+        else f"evicts it ({decision.reason})"
+        for decision in snapshot.plan.decisions
+        if decision.workload.uid in uids
+    }
 
 
 def clusters_of(workload: Workload) -> tuple[str, ...]:
@@ -209,6 +232,8 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     clusters: tuple[CandidateReport, ...] = ()
     placed: tuple[tuple[str, str], ...] = ()
     """The clusters that it is admitted to, each with its charge."""
+    next_cycle: str = ""
+    """What the next scheduling cycle would do with it."""
     evictions: int = 0
     record: dict[str, str] = {}
     commands: tuple[str, ...] = ()
@@ -219,7 +244,7 @@ def find_workload(model: Model, query: Query, reader: Reader) -> Workload:
     namespace, kind, name = (query.path[part] for part in ("namespace", "kind", "name"))
     namespace = "" if namespace == "-" else namespace
     if reader.may_read(namespace):
-        for workload in shown_snapshot(model).state.workloads.values():
+        for workload in shown_snapshot(model).observed.values():
             if (workload.name, workload.namespace, workload.kind) == (name, namespace, kind):
                 return workload
     raise NotVisibleError(f"there is no {kind} {name!r} in namespace {namespace!r} that you may see")
@@ -253,7 +278,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
     forecasts, analysis = insights.forecasts, insights.analysis
     snapshot = shown_snapshot(model)
     binding = snapshot.binding(workload)
-    refusal = snapshot.state.refusal(workload.uid)
+    refusal = refusal_of(snapshot, workload)
     visible = reader.redacted(refusal)
     pending = refusal is not None
     shown, hidden = _visible_changes(analysis.changes if analysis is not None else (), model, reader)
@@ -296,6 +321,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         data=_data(snapshot, workload, reader),
         clusters=tuple(reports)[:_MAX_CLUSTERS],
         placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
+        next_cycle=_next_cycle(snapshot, {workload.uid}).get(workload.uid, ""),
         evictions=workload.evictions,
         record=_record(binding),
         commands=_commands(workload),

@@ -9,7 +9,8 @@ import pytest
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
 from controller.controllers.data_sources.claims import observe_claim, observe_source
-from tests.cli.manifests import binding, claim, configuration, queue, running, source
+from tests.cli import manifests
+from tests.cli.manifests import admitted, binding, claim, configuration, queue, running, source, units
 from tests.console.consoles import NOW, OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
 
 TRAIN = "/workloads/one/Job/train"
@@ -226,3 +227,40 @@ async def test_promised_start_is_shown_on_the_workload_page(tmp_path):
     async with console_of(model) as console:
         assert (await console.data(TRAIN))["reservation"]["promisedStart"] == "2026-09-21T16:40:00Z"
         assert "Promised start: not later than" in await console.text(TRAIN, "one")
+
+
+async def test_admissions_of_the_next_cycle_are_shown_as_pending(tmp_path):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a", cpu=2))
+    async with console_of(model) as console:
+        [row] = (await console.data("/workloads"))["workloads"]
+        assert (row["state"], row.get("clusters"), row["nextCycle"]) == ("Pending", None, "admits it to m1")
+        found = await console.data(TRAIN)
+        assert (found["state"], found.get("placed"), found["nextCycle"]) == ("Pending", None, "admits it to m1")
+        assert "Admitted" not in [step["title"] for step in found["timeline"]]
+        assert (await console.data("/clusters/m1"))["workloads"] == []
+        shown = await console.data("/queues/a")
+        assert (shown["queue"]["pending"], shown["order"], shown["nextCycle"]) == (1, [], "admit 1")
+        assert shown["queue"]["oldest"] == "2026-09-01T00:00:00Z"
+        assert "The next scheduling cycle admits it to m1." in await console.text(TRAIN)
+
+
+async def test_evictions_of_the_next_cycle_are_shown_as_admitted(tmp_path):
+    model = model_of(
+        tmp_path,
+        configuration(reclaim={"enabled": True}),
+        *(queue(name, deserved=units(1)) for name in "ab"),
+        manifests.cluster("m1", units(2)),
+        *admitted("train", units(1), on="m1", queue="a", namespace="one"),
+        *admitted("train-2", units(1), on="m1", queue="a", namespace="one"),
+        pending_job("two", "claim", "b", cpu=1),
+    )
+    async with console_of(model) as console:
+        found = await console.data(TRAIN)
+        assert (found["state"], found.get("reason"), found["nextCycle"]) == ("Admitted", None, "evicts it (Reclaimed)")
+        assert [name for name, _ in found["placed"]] == ["m1"]
+        rows = (await console.data("/workloads?state=Admitted"))["workloads"]
+        assert [(row["name"], row.get("nextCycle"), row.get("reason")) for row in rows] == [
+            ("train", "evicts it (Reclaimed)", None),
+            ("train-2", None, None),
+        ]
+        assert len((await console.data("/clusters/m1"))["workloads"]) == 2
