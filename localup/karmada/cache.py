@@ -116,12 +116,15 @@ class Cache:
         """Return the store for the kind of an object or reference, ``None`` if the kind is not watched."""
         return next((store for resource, store in self.stores.items() if is_a(item, resource)), None)
 
-    async def create(self, item: Object) -> Object:
-        """Create *item* and return it as stored; raise `Conflict` if the name exists."""
+    async def create(self, item: Object, *, observe: bool = True) -> Object:
+        """Create *item* and return it as stored; raise `Conflict` if the name exists.
+
+        Unless *observe*, its store has it only after the event of the watch.
+        """
         store = self._store(item)
         async with self._semaphore:
             answer = await self._api.create(_collection(store.resource, key_of(item)), msgspec.json.encode(item))
-        return _observe(store, answer)
+        return _observe(store, answer) if observe else store.decode(answer)
 
     async def update(self, old: Object, new: Object, *, part: str = "", any_version: bool = False) -> Object:
         """Patch *old* to *new*, or its status with part `STATUS`; equal objects are not written.

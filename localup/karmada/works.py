@@ -201,7 +201,9 @@ class BindingController(ObjectController):
     async def _ensure_work(self, binding: Object, template: Object, target: Object) -> None:
         existing = self.cache.works.get(work_key(template, target["name"]))
         if existing is None:
-            made = await self.cache.create(work_for(binding, template, target, permanent_id=self.cache.new_id()))
+            # As in Karmada, a binding that loses its clusters before the event of this Work leaves it behind.
+            wanted = work_for(binding, template, target, permanent_id=self.cache.new_id())
+            made = await self.cache.create(wanted, observe=False)
             log.info("work created", work=str(key_of(made)), cluster=target["name"])
             return
         if is_terminating(existing):

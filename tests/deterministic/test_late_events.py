@@ -1,4 +1,4 @@
-"""What the HyperJob stage does where events of HyperJobs and Jobs are late, lost or misleading, on virtual time."""
+"""What the controllers and Karmada do where events are late, lost or misleading, on virtual time."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
@@ -156,6 +156,34 @@ def test_part_that_lost_its_label_is_observed_again(tmp_path):
         return labels, list(system.server.objects(kinds.JOBS))
 
     assert run_system(tmp_path, remove_label) == ({"h"}, [])
+
+
+def test_job_whose_work_karmada_missed_is_stopped(tmp_path):
+    """Karmada looks for Works in its cache, and again only when the generation of the binding changes."""
+
+    class LateWorks(NoFaults):
+        def on_events(self, call: Call, _: EventStream, events: Sequence[Event]) -> Iterable[tuple[float, Event]]:
+            return ((call.client == "karmada" and obj["kind"] == "Work", (kind, obj)) for kind, obj in events)
+
+    async def place(system: System) -> tuple[list[bool], Object]:
+        selector = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.name}
+        policy = {"resourceSelectors": [selector], "placement": {}}
+        await system.create(kinds.POLICIES, {"metadata": {"name": "jobs", "namespace": NAMESPACE}, "spec": policy})
+        await system.create(kinds.JOBS, job("j", "unknown-queue", pods=1, cpu="1", seconds=3600))
+        await asyncio.sleep(5)
+        system.network.faults = LateWorks()
+        [binding] = system.server.objects(kinds.BINDINGS)
+        await system.merge(kinds.BINDINGS, binding, {"spec": {"clusters": [{"name": "member1"}]}})
+        is_left = []
+        for seconds in (30, 60):
+            await asyncio.sleep(seconds)
+            works = system.server.objects(kinds.WORKS)
+            is_left.append(any(work["metadata"]["name"].startswith("j-") for work in works.values()))
+        return is_left, system.server.objects(kinds.BINDINGS)[binding]
+
+    is_left, binding = run_system(tmp_path, place)
+    assert is_left == [True, False]
+    assert "aggregatedStatus" not in binding["status"]
 
 
 #: A watch takes about 40 s, and after each 15th one the versions of all objects are compared.
