@@ -5,16 +5,23 @@ A blocked event loop is only reported; the liveness probe ends a process that ha
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
 from aiohttp import web
+from aiohttp.web_protocol import RequestHandler
 
+from controller.kube.serving_certificate import abort
 from controller.reporting.metrics import CONTENT_TYPE, ControllerMetrics
 from controller.reporting.state_collector import InformerStats
+
+#: Open connections; each answer closes its own.
+_MAX_CONNECTIONS = 64
+
+_CLOSE = {"Connection": "close"}
 
 
 @dataclass(slots=True)
@@ -46,28 +53,46 @@ async def serve_probes(
 ) -> AsyncIterator[int]:
     """Serve probes and, with *exposition*, metrics; yield the port, which differs from *port* if that is 0."""
 
-    async def healthz(_: web.Request) -> web.Response:
-        return web.Response(text="ok")
+    async def answer(request: web.BaseRequest) -> web.Response:
+        if request.method not in {"GET", "HEAD"}:
+            return web.Response(status=405, headers=_CLOSE)
+        if request.path == "/healthz":
+            return web.Response(text="ok", headers=_CLOSE)
+        if request.path == "/readyz":
+            reason = reason_not_ready()
+            return web.Response(text=reason or "ok", status=503 if reason else 200, headers=_CLOSE)
+        if request.path == "/metrics" and exposition is not None:
+            return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE, **_CLOSE})
+        return web.Response(text="not found", status=404, headers=_CLOSE)
 
-    async def readyz(_: web.Request) -> web.Response:
-        reason = reason_not_ready()
-        return web.Response(text=reason or "ok", status=503 if reason else 200)
-
-    app = web.Application()
-    app.add_routes([web.get("/healthz", healthz), web.get("/readyz", readyz)])
-    if exposition is not None:
-
-        async def page(_: web.Request) -> web.Response:
-            return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE})
-
-        app.add_routes([web.get("/metrics", page)])
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=1)
+    runner = web.ServerRunner(_ProbeServer(answer), shutdown_timeout=1)
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
+
+
+class _ProbeServer(web.Server):
+    """aiohttp's server; it closes the oldest of too many connections, so that silent ones block no probe."""
+
+    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
+        super().__init__(handler, access_log=None)
+        self._transports: dict[RequestHandler, asyncio.Transport] = {}
+        """Open connections, the oldest first."""
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Close the oldest connection if there are too many."""
+        super().connection_made(handler, transport)
+        self._transports[handler] = transport
+        if len(self._transports) > _MAX_CONNECTIONS:
+            abort(self._transports.pop(next(iter(self._transports))))
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        """Forget a closed connection."""
+        self._transports.pop(handler, None)
+        super().connection_lost(handler, exc)
 
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

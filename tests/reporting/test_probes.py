@@ -1,5 +1,7 @@
 import asyncio
+import contextlib
 import json
+import socket
 import subprocess
 import sys
 
@@ -41,6 +43,35 @@ async def test_ready_when_caches_are_synced_and_fresh(cache, trouble, reason):
             assert answer.status == 200
         async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
             assert "volcano_global_leader" in await answer.text()
+
+
+def is_open(connection: socket.socket) -> bool:
+    connection.setblocking(False)
+    try:
+        return bool(connection.recv(1))
+    except BlockingIOError:
+        return True
+    except ConnectionResetError:
+        return False
+
+
+async def test_silent_connections_are_limited_and_block_no_probe():
+    async with serve_probes(lambda: None, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as session:
+        with contextlib.ExitStack() as stack:
+            silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port))) for _ in range(90)]
+            for _ in range(3):
+                async with session.get(f"http://127.0.0.1:{port}/readyz") as answer:
+                    assert (answer.status, answer.headers["Connection"]) == (200, "close")
+            assert not is_open(silent[0]), "the oldest one"
+            assert sum(map(is_open, silent)) <= 64
+
+
+async def test_unknown_paths_and_methods_are_refused():
+    async with serve_probes(lambda: None, host="127.0.0.1", port=0) as port, aiohttp.ClientSession() as session:
+        async with session.get(f"http://127.0.0.1:{port}/metrics") as answer:
+            assert answer.status == 404
+        async with session.post(f"http://127.0.0.1:{port}/readyz", data=b"x" * 100_000) as answer:
+            assert answer.status == 405
 
 
 async def test_every_log_line_is_one_json_object():
