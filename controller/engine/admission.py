@@ -211,7 +211,7 @@ class AdmissionPass:
                 if not count:
                     heads.on_skipped(head)
                     continue
-                if count > 1 or (yield from remaining.are_few()) or self.is_at_limit:
+                if self.must_retry(head, count) or (yield from remaining.are_few()) or self.is_at_limit:
                     break
                 heads.on_admitted(head)
             self.refused.extend(heads.refused)
@@ -227,6 +227,14 @@ class AdmissionPass:
             trial = self._try_gang(head.workload_class.gang)
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
+
+    def must_retry(self, head: Head, count: int) -> bool:
+        """Return whether the order is to be built again after the admission of *head*, *count* workloads in all.
+
+        Other parts of its gang were removed from their classes, too. A workload with a reservation may have been
+        admitted elsewhere, so that those before it in the order may use its reservation.
+        """
+        return count > 1 or head.workload_class.reservation_owner is not None
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""
