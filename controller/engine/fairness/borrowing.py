@@ -4,11 +4,11 @@ At every common ancestor, quota is left for pending workloads of other branches
 that would stay within their fair shares. Cluster capacity is not.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from heapq import merge
 from itertools import islice
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import QueueShares
@@ -17,7 +17,7 @@ from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract
-from controller.engine.state.workloads import SchedulingRequirements
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -39,6 +39,14 @@ class _Protection:
     """How much these workloads would increase the queue's reserved quota at its parent."""
 
 
+class _Trial(NamedTuple):
+    """Pending workloads that are charged on trial."""
+
+    usage: Quota
+    """The usage with them."""
+    admitted: frozenset[WorkloadUid]
+
+
 class Reclaimable(Protocol):
     """What reclaim can free: where requirements would fit then."""
 
@@ -56,12 +64,19 @@ class BorrowingPolicy:
     """The borrowing rules for one state; ``invalidate`` must follow every admission, eviction and nomination."""
 
     def __init__(
-        self, shares: QueueShares, pending: PendingWorkloads, order: PendingOrder, reclaimable: Reclaimable
+        self,
+        shares: QueueShares,
+        pending: PendingWorkloads,
+        order: PendingOrder,
+        reclaimable: Reclaimable,
+        trial: _Trial | None = None,
     ) -> None:
         self._pending = pending
         self._order = order
         self.queue_shares = shares
         self._quota = shares.quota
+        self._is_trial = trial is not None
+        self._usage, self._admitted = trial or _Trial(shares.quota, frozenset())
         self._nodes = shares.quota.tree.nodes
         self._reclaimable = reclaimable
         self._protected: dict[QueueName, _Protection] = {}
@@ -92,6 +107,14 @@ class BorrowingPolicy:
                 return refusal
         return None
 
+    def during_trial(self, quota: Quota, admitted: Iterable[Workload]) -> "BorrowingPolicy":
+        """Return the rules while *admitted* are charged in *quota*: nothing more is left for these.
+
+        They apply until *quota* changes.
+        """
+        trial = _Trial(quota, frozenset(workload.uid for workload in admitted))
+        return BorrowingPolicy(self.queue_shares, self._pending, self._order, self._reclaimable, trial)
+
     def has_relaxed(self) -> bool:
         """Return whether, since the last call, a workload that was not allowed to borrow may be allowed now."""
         self._refresh_reclaimable()
@@ -108,7 +131,8 @@ class BorrowingPolicy:
         }
 
     def _refresh_reclaimable(self) -> None:
-        if self._reclaimable.has_changed():
+        # A trial leaves the changes to the other rules.
+        if not self._is_trial and self._reclaimable.has_changed():
             self._protected.clear()
             self._sums.clear()
             self._unprotected.clear()
@@ -174,14 +198,14 @@ class BorrowingPolicy:
                 if node.children
                 else self._pending_demands(node)
             )
-            trial = self._quota.overlay()
+            trial = self._usage.overlay()
             wants = []
             for want in below:
                 if self.queue_shares.first_above_fair_share(node, want.workload_class.charge, trial) is None:
                     wants.append(want)
                     trial.add_usage(self._nodes[want.workload_class.queue], want.workload_class.charge)
             raised = {
-                name: trial.reservation(node, name) - self._quota.reservation(node, name)
+                name: trial.reservation(node, name) - self._usage.reservation(node, name)
                 for name in trial.allocated[node.name]
             }
             self._protected[node.name] = _Protection(tuple(wants), raised)
@@ -193,7 +217,7 @@ class BorrowingPolicy:
         A class yields no more workloads than fit its queue's fair share.
         """
         first = self._order.queue_head(leaf.name) if leaf.queue.fifo else None
-        if leaf.queue.fifo and first is None:
+        if leaf.queue.fifo and (first is None or first.uid in self._admitted):
             return iter(())
         classes = [
             workload_class
@@ -207,15 +231,16 @@ class BorrowingPolicy:
         return merge(*(self._within_fair_share(leaf, workload_class) for workload_class in classes))
 
     def _within_fair_share(self, leaf: Node, workload_class: WorkloadClass) -> list[_ProtectedWorkload]:
-        due, usage = self.queue_shares.fair_shares[leaf.name], self._quota.allocated[leaf.name]
+        due, usage = self.queue_shares.fair_shares[leaf.name], self._usage.allocated[leaf.name]
         most = min(
             int(due.get(name, 0) - usage.get(name, 0)) // amount
             for name, amount in workload_class.charge.items()
             if amount > 0 and name != PODS
         )
+        pending = (each for each in workload_class if each.uid not in self._admitted)
         return [
             _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(each), workload_class)
-            for each in islice(workload_class, max(most, 0))
+            for each in islice(pending, max(most, 0))
         ]
 
     def _can_use(self, workload_class: WorkloadClass) -> bool:

@@ -129,12 +129,19 @@ class GangPlacer:
         return choice if isinstance(choice, Choice) else None
 
     def _drop_parts_that_may_not_borrow(self, trial: GangTrial, borrowing: BorrowingPolicy, quota: Quota) -> None:
-        """Remove the parts from *trial* that may not borrow after those before them."""
+        """Remove the parts from *trial* that may not borrow after those before them.
+
+        No quota is left for the parts before, which are charged already; only parts of other queues matter there.
+        """
         choices, trial.choices = trial.choices, []
+        has_more_queues = len({workload.queue for workload, _ in choices}) > 1
         for workload, choice in choices:
             workload_class = self._workloads.pending.class_of(workload.uid)
             leaf = quota.tree.nodes[workload.queue]
             refusal = borrowing.refusal(leaf, workload_class, quota)
+            if refusal is not None and has_more_queues and trial.choices:
+                placed = (part for part, _ in trial.choices)
+                refusal = borrowing.during_trial(quota, placed).refusal(leaf, workload_class, quota)
             if refusal is None:
                 quota.add_assumed(leaf, choice.charge)
                 trial.choices.append((workload, choice))
