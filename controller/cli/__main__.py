@@ -99,6 +99,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         completion_init()
     # Reading many objects creates few cycles; frequent collections would take a third of the time.
     gc.set_threshold(100_000, 50, 1000)
+    _open_closed_streams()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -116,6 +117,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.exit(_FAILED)
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
+
+
+def _open_closed_streams() -> None:
+    """Replace standard streams that are closed at the start, which Python sets to ``None``, by the null device."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 -- open until the end
 
 
 def _program() -> str:

@@ -24,6 +24,23 @@ def test_closed_pipe_prints_no_traceback(tmp_path):
         assert process.wait(timeout=LIMIT_SECONDS) == 0
 
 
+@pytest.mark.parametrize(
+    ("closed", "arguments", "code"),
+    [
+        pytest.param("<&-", ["plan", "-f", "-"], 2, id="input"),
+        pytest.param(">&-", ["queues", "-f", "{path}"], 0, id="output"),
+        pytest.param("2>&-", ["queues", "-v", "-f", "{path}"], 0, id="errors"),
+    ],
+)
+def test_closed_stream_is_like_an_empty_one(tmp_path, closed, arguments, code):
+    path = write(tmp_path, queue("a"))
+    words = [each.format(path=path) for each in arguments]
+    command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "controller.cli", *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)
+    assert ended.stdout.startswith("QUEUE") == (closed == "2>&-")
+
+
 def test_watch_ends_when_its_reader_is_gone(tmp_path):
     path = write(tmp_path, queue("a"))
     command = [sys.executable, "-m", "controller.cli", "queues", "-f", path, "--watch"]
