@@ -132,7 +132,10 @@ def placement(written: Mapping[str, Any] | None) -> Placement:
     )
     return Placement(
         affinity=affinity(written["affinity"]) if "affinity" in written else None,
-        terms=tuple(Term(term["name"], affinity(term)) for term in written.get("terms", ())),
+        terms=tuple(
+            Term(term["name"], affinity(term), tuple(map(affinity, term.get("overflow", ()))))
+            for term in written.get("terms", ())
+        ),
         tolerations=tuple(Toleration(**each) for each in written.get("tolerations", ())),
         spread=spread if "spread" in written else ONE_CLUSTER,
         divided=written.get("divided", False),

@@ -80,7 +80,10 @@ def translate_placement(wire_placement: wire.Placement | None) -> Placement:
     divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
     return Placement(
         affinity=_affinity(wire_placement.cluster_affinity) if wire_placement.cluster_affinity else None,
-        terms=tuple(Term(term.affinity_name, _affinity(term)) for term in wire_placement.cluster_affinities),
+        terms=tuple(
+            Term(term.affinity_name, _affinity(term), tuple(map(_affinity, term.overflow_affinities)))
+            for term in wire_placement.cluster_affinities
+        ),
         tolerations=tuple(_tolerations(wire_placement.cluster_tolerations)),
         spread=tuple(_spread(constraint) for constraint in wire_placement.spread_constraints),
         divided=divided,

@@ -372,7 +372,7 @@ def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[
         parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, candidates))
         is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
     else:
-        parts = _fill_largest_first(requirements, capacity_by_cluster)
+        parts = _fill_largest_first(requirements, capacity_by_cluster, _overflow_order(requirements, candidates))
         is_fitting = sum(parts.values()) == requirements.replicas
     if not is_fitting or not parts:
         return insufficient_capacity(requirements, candidates)
@@ -397,10 +397,47 @@ def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapaci
     return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
 
 
+def _overflow_order(
+    requirements: SchedulingRequirements, candidates: Iterable[FreeCapacity]
+) -> Mapping[ClusterName, int]:
+    """Return the place of each cluster among the overflow affinities of the term that selects the *candidates*.
+
+    Clusters of the term's own affinity have none.
+    """
+    clusters = [capacity.cluster_state.cluster for capacity in candidates if capacity.cluster_state.cluster is not None]
+    for term in requirements.placement.terms if requirements.placement.affinity is None else ():
+        affinities = (term.affinity, *term.overflow)
+        places = {
+            cluster.name: next((place for place, each in enumerate(affinities) if matches(each, cluster)), None)
+            for cluster in clusters
+        }
+        if None not in places.values():
+            return {name: place for name, place in places.items() if place}
+    return {}
+
+
 def _fill_largest_first(
-    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int]
+    requirements: SchedulingRequirements,
+    capacity_by_cluster: Mapping[ClusterName, int],
+    overflow_order: Mapping[ClusterName, int],
 ) -> dict[ClusterName, int]:
-    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters."""
+    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters.
+
+    Overflow clusters come after the others, except where a maximum would leave too few replicas.
+    """
+    by_size = sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))
+    parts = _fill(requirements, capacity_by_cluster, sorted(by_size, key=lambda name: overflow_order.get(name, 0)))
+    if overflow_order and sum(parts.values()) < requirements.replicas:
+        return _fill(requirements, capacity_by_cluster, by_size)
+    return parts
+
+
+def _fill(
+    requirements: SchedulingRequirements,
+    capacity_by_cluster: Mapping[ClusterName, int],
+    ordered: Sequence[ClusterName],
+) -> dict[ClusterName, int]:
+    """Return replicas by cluster, filling the clusters in this order, up to the spread's maximum of clusters."""
     parts: dict[ClusterName, int] = {}
     remaining = requirements.replicas
     max_clusters = min(
@@ -411,7 +448,7 @@ def _fill_largest_first(
         ),
         default=None,
     )
-    for name in sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))[:max_clusters]:
+    for name in ordered[:max_clusters]:
         parts[name] = min(remaining, capacity_by_cluster[name])
         remaining -= parts[name]
     return parts

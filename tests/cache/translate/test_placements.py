@@ -55,6 +55,15 @@ CASES = [
     ),
     pytest.param(
         {
+            "clusterAffinities": [
+                {"affinityName": "own", **GPU, "overflowAffinities": [{"affinityName": "rented"}, {"exclude": ["m2"]}]}
+            ]
+        },
+        Placement(terms=(Term("own", Affinity(("m1",)), overflow=(Affinity(), Affinity(excluded=frozenset({"m2"})))),)),
+        id="overflow",
+    ),
+    pytest.param(
+        {
             "clusterTolerations": [
                 {"key": "a", "value": "b", "effect": "NoSchedule"},
                 {"operator": "Exists"},
