@@ -207,10 +207,19 @@ class CommonOptions:
 
     async def _live_snapshot(self, api: "Api", changes: "Changes | None" = None) -> "Snapshot":
         from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module
+        from controller.kube.errors import Forbidden  # noqa: PLC0415
 
-        configuration = await self._configuration(api)
+        configuration, note = await self._configuration(api)
         namespace = self.karmada_namespace
-        return await live_snapshot(api, configuration, namespace=namespace, now=self.now, changes=changes)
+        try:
+            return await live_snapshot(api, configuration, namespace=namespace, now=self.now, changes=changes)
+        except Forbidden:
+            # Nothing is planned with this configuration; the visibility endpoint may answer instead.
+            note = ""
+            raise
+        finally:
+            if note:
+                self._print_note(note)
 
     async def _live_hyperjob(self, api: "Api", namespace: str, name: str) -> "tuple[Snapshot, HyperJob, Preview]":
         from controller.cli.input.live import find_hyperjob  # noqa: PLC0415 -- see the module
@@ -224,21 +233,18 @@ class CommonOptions:
             raise AssertionError("a snapshot contains a plan")
         return snapshot, hyperjob, preview(hyperjob, capacity)
 
-    async def _configuration(self, api: "Api") -> "ActiveConfiguration":
-        """Return the configuration of the option, or that of the controller; print which one it is."""
+    async def _configuration(self, api: "Api") -> "tuple[ActiveConfiguration, str]":
+        """Return the configuration of the option, or that of the controller; and a note which one it is."""
         from controller.cli.input.live import active_configuration  # noqa: PLC0415 -- see the module
 
         configuration = self._configuration_of_file()
         if configuration is not None:
-            self._print_note(f"configuration revision {configuration.revision}, of {self.configuration}")
-            return configuration
+            return configuration, f"configuration revision {configuration.revision}, of {self.configuration}"
         configuration, problem = await active_configuration(api, self.karmada_namespace)
         if problem:
             remedy = "name the controller's configuration with --configuration"
-            self._print_note(f"the default configuration is used, because {problem}; {remedy}")
-        else:
-            self._print_note(f"configuration revision {configuration.revision}, published by the controller")
-        return configuration
+            return configuration, f"the default configuration is used, because {problem}; {remedy}"
+        return configuration, f"configuration revision {configuration.revision}, published by the controller"
 
     def _configuration_of_file(self) -> "ActiveConfiguration | None":
         """Return the configuration that ``--configuration`` names; raise `InputError`."""
