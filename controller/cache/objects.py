@@ -400,6 +400,10 @@ class BindingCondition(StrEnum):
     """Its record admits it, and others have suspended it and removed its clusters: it is pending again, and the record
     is updated.
     """
+    ADMITTED_WITHOUT_POLICY = "AdmittedWithoutPolicy"
+    """Its record admits it, and it has no policy and no clusters any more: it is suspended, because Karmada would place
+    it, uncharged until then, once a policy matches it again (D9).
+    """
     SUSPENDED_BUT_NOT_MANAGED = "SuspendedButNotManaged"
     """It is suspended and needs no admission, or no longer: it is resumed."""
     QUEUE_NOT_RECORDED = "QueueNotRecorded"
@@ -427,6 +431,7 @@ REPAIRABLE = frozenset(
         BindingCondition.REPLICAS_REDIVIDED,
         BindingCondition.RESUSPENDED_AFTER_ADMISSION,
         BindingCondition.EVICTED_BY_OTHERS,
+        BindingCondition.ADMITTED_WITHOUT_POLICY,
         BindingCondition.SUSPENDED_BUT_NOT_MANAGED,
         BindingCondition.QUEUE_NOT_RECORDED,
         BindingCondition.RETRY_REQUESTED,

@@ -344,8 +344,11 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
         charge = charges.adopted(binding, requests)
         condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
         return _Status(WorkloadState.ADMITTED, charge.admission, conditions=(condition,))
-    if binding.decode_error or (record and record.admits):
-        # It may be suspended but unreadable, or Karmada ignores it because it has no policy: D9 does not charge it.
+    if record and record.admits:
+        # Karmada ignores it because it has no policy: D9 does not charge it.
+        return _Status(WorkloadState.PENDING, conditions=(BindingCondition.ADMITTED_WITHOUT_POLICY,))
+    if binding.decode_error:
+        # It may be suspended but unreadable.
         return _Status(WorkloadState.PENDING)
     return _Status(None, conditions=(BindingCondition.NOT_SUSPENDED,))
 

@@ -88,9 +88,10 @@ def evict(binding: PatchedBinding, record: str, *, tasks: Sequence[EvictionTask]
     return _patch(_test_uid(binding), *steps, *_set_record(binding, record))
 
 
-def suspend_unplaced(binding: PatchedBinding) -> bytes:
-    """Suspend a binding that bypassed the webhook, unless Karmada has placed it."""
-    return _patch(_test_uid(binding), _test_unplaced(binding), *_set_suspended(binding))
+def suspend_unplaced(binding: PatchedBinding, record: str = "") -> bytes:
+    """Suspend a binding that bypassed the webhook, or that *record* does not admit, unless Karmada has placed it."""
+    steps = _test_unplaced(binding), *_set_suspended(binding), *(_set_record(binding, record) if record else ())
+    return _patch(_test_uid(binding), *steps)
 
 
 def suspend(binding: PatchedBinding) -> bytes:

@@ -244,12 +244,15 @@ def repair_write(
 def _record_repair(
     conditions: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
 ) -> Write | None:
-    """Return the write that repairs the record of a pending binding."""
+    """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and facts.record is not None:
         record = externally_evicted_record(facts.record, is_placeable=not facts.progress)
         return _binding_write(
             "note", patches.revoke_admission(facts, write_record(facts.uid, record)), facts, queue=record.queue
         )
+    if BindingCondition.ADMITTED_WITHOUT_POLICY in conditions and facts.record is not None:
+        text = write_record(facts.uid, requeued_record(facts.record))
+        return _binding_write("clear", patches.suspend_unplaced(facts, text), facts, queue=facts.record.queue)
     if BindingCondition.RETRY_REQUESTED in conditions and facts.record is not None:
         record = requeued_record(facts.record)
         return _binding_write(

@@ -181,23 +181,32 @@ def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
 
 
 @pytest.mark.parametrize(
-    ("found", "reason"),
+    ("found", "reason", "conditions"),
     [
         pytest.param(
-            binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)), Reason.ABORTED, id="aborted"
+            binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)),
+            Reason.ABORTED,
+            set(),
+            id="aborted",
         ),
         pytest.param(
             binding("j1", meta={"labels": {"propagationpolicy.karmada.io/permanent-id": ""}}),
             Reason.NO_MATCHING_POLICY,
+            set(),
             id="without-policy",
         ),
-        pytest.param(admitted(meta=UNMATCHED), Reason.NO_MATCHING_POLICY, id="admitted-without-policy-and-clusters"),
+        pytest.param(
+            admitted(meta=UNMATCHED),
+            Reason.NO_MATCHING_POLICY,
+            {Condition.ADMITTED_WITHOUT_POLICY},
+            id="admitted-without-policy-and-clusters",
+        ),
     ],
 )
-def test_workload_that_cannot_be_placed_is_not_charged(found, reason):
+def test_workload_that_cannot_be_placed_is_not_charged(found, reason, conditions):
     workload, remarks = workload_and_conditions(found)
     assert (workload.state, workload.hold.reason, charged(workload)) == (WorkloadState.PENDING, reason, {})
-    assert remarks == frozenset()
+    assert remarks == conditions
 
 
 @pytest.mark.parametrize(

@@ -269,6 +269,17 @@ def test_eviction_by_others_is_recorded_unless_placed_again():
     assert made.is_done(facts(record=record))
 
 
+def test_admission_ends_without_policy_and_clusters():
+    made = repair_write({BindingCondition.ADMITTED_WITHOUT_POLICY}, facts(paused=False, record=RECORD))
+    operations = json.loads(made.patch)
+    assert {"op": "test", "path": "/spec/clusters", "value": None} in operations
+    assert {"op": "add", "path": "/spec/suspension/scheduling", "value": True} in operations
+    record = record_of(made)
+    assert (record.charge, record.clusters, record.evictions) == ({}, (), 2)
+    assert not made.is_done(facts(paused=False, record=RECORD))
+    assert made.is_done(facts(record=record))
+
+
 def test_raise_of_priority_at_the_admission_is_recorded():
     admit = replace(ADMIT, admission=replace(ADMIT.admission, raised_by=25))
     record = record_of(decision_write(admit, facts()))
