@@ -3,21 +3,15 @@
 import asyncio
 import ssl
 from asyncio import sslproto
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import structlog
-from aiohttp import StreamReader, web
-from aiohttp.abc import AbstractStreamWriter
-from aiohttp.http_parser import RawRequestMessage
-from aiohttp.web_protocol import RequestHandler
 
-from controller.kube.serving_certificate import abort
+from controller.kube.limited_server import Handler, LimitedServer
 from webhook.settings import WebhookSettings
 
 log = structlog.get_logger(__name__)
-
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 # Time for the answer to arrive after a refused body, which is not read to its end.
 _LINGERING_SECONDS = 0.5
@@ -29,64 +23,29 @@ _CLOSING_SECONDS = 1.0
 _ACCEPT_BACKLOG = 1024
 
 
-class Server(web.Server):
-    """aiohttp's server, which also closes connections without a request and those of unauthorized callers."""
+class Server(LimitedServer):
+    """A limited server that also closes the connections of unauthorized callers."""
 
     def __init__(
         self, handler: Handler, settings: WebhookSettings, *, client_names: frozenset[str] = frozenset()
     ) -> None:
         super().__init__(
             handler,
-            request_factory=self._make_request,
-            access_log=None,
-            auto_decompress=False,
+            max_connections=settings.max_connections,
+            header_seconds=settings.header_seconds,
             keepalive_timeout=settings.keepalive_seconds,
             lingering_time=_LINGERING_SECONDS,
         )
-        self._header_seconds = settings.header_seconds
-        self._max_connections = settings.max_connections
         self._client_names = client_names
-        self._transports: dict[RequestHandler, asyncio.Transport] = {}
-        """Open connections, the one that was silent for longest first."""
-        self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
 
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Start the timer for the first request's headers, or close the connection of an unauthorized caller."""
-        super().connection_made(handler, transport)
+    def is_authorized(self, transport: asyncio.Transport) -> bool:
+        """Return whether the caller's certificate has one of the client names, if there are any."""
         if self._client_names and self._client_names.isdisjoint(presented := certificate_names(transport)):
             log.warning(
                 "caller refused", names=sorted(presented), reason="the certificate has none of the client names"
             )
-            abort(transport)
-            return
-        self._header_timers[handler] = asyncio.get_running_loop().call_later(self._header_seconds, abort, transport)
-        self._transports[handler] = transport
-        if len(self._transports) > self._max_connections:
-            # The connection that was silent for longest is the least likely to be the API server's.
-            abort(self._transports.pop(next(iter(self._transports))))
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Cancel the timer of the connection."""
-        self._cancel_header_timer(handler)
-        self._transports.pop(handler, None)
-        super().connection_lost(handler, exc)
-
-    def _make_request(
-        self,
-        message: RawRequestMessage,
-        payload: StreamReader,
-        protocol: RequestHandler,
-        writer: AbstractStreamWriter,
-        task: asyncio.Task[None],
-    ) -> web.BaseRequest:
-        self._cancel_header_timer(protocol)
-        if transport := self._transports.pop(protocol, None):
-            self._transports[protocol] = transport
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
-
-    def _cancel_header_timer(self, handler: RequestHandler) -> None:
-        if timer := self._header_timers.pop(handler, None):
-            timer.cancel()
+            return False
+        return True
 
 
 class Listener:

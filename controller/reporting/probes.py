@@ -5,21 +5,21 @@ A blocked event loop is only reported; the liveness probe ends a process that ha
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import NoReturn
 
 import structlog
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
-from controller.kube.serving_certificate import abort
+from controller.kube.limited_server import LimitedServer
 from controller.reporting.metrics import CONTENT_TYPE, ControllerMetrics
 from controller.reporting.state_collector import InformerStats
 
-#: Open connections; each answer closes its own.
 _MAX_CONNECTIONS = 64
+#: Time for a whole connection: each answer closes its connection.
+_CONNECTION_SECONDS = 30
 
 _CLOSE = {"Connection": "close"}
 
@@ -65,34 +65,16 @@ async def serve_probes(
             return web.Response(body=exposition(), headers={"Content-Type": CONTENT_TYPE, **_CLOSE})
         return web.Response(text="not found", status=404, headers=_CLOSE)
 
-    runner = web.ServerRunner(_ProbeServer(answer), shutdown_timeout=1)
+    runner = web.ServerRunner(
+        LimitedServer(answer, max_connections=_MAX_CONNECTIONS, lifetime_seconds=_CONNECTION_SECONDS),
+        shutdown_timeout=1,
+    )
     await runner.setup()
     try:
         await web.TCPSite(runner, host, port).start()
         yield runner.addresses[0][1]
     finally:
         await runner.cleanup()
-
-
-class _ProbeServer(web.Server):
-    """aiohttp's server; it closes the oldest of too many connections, so that silent ones block no probe."""
-
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
-        super().__init__(handler, access_log=None)
-        self._transports: dict[RequestHandler, asyncio.Transport] = {}
-        """Open connections, the oldest first."""
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Close the oldest connection if there are too many."""
-        super().connection_made(handler, transport)
-        self._transports[handler] = transport
-        if len(self._transports) > _MAX_CONNECTIONS:
-            abort(self._transports.pop(next(iter(self._transports))))
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Forget a closed connection."""
-        self._transports.pop(handler, None)
-        super().connection_lost(handler, exc)
 
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

@@ -5,17 +5,17 @@ Connections, their silence, headers, requests in progress and requests of each u
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
 import msgspec
 import structlog
 from aiohttp import web
-from aiohttp.web_protocol import RequestHandler
 
 from controller.kube.access_reviews import Access, RefusedError, User, bearer_token, failure, unauthenticated
 from controller.kube.errors import ApiError
-from controller.kube.serving_certificate import Certificate, abort
+from controller.kube.limited_server import LimitedServer
+from controller.kube.serving_certificate import Certificate
 from controller.kube.timing import RequestRates
 
 _MAX_CONNECTIONS = 256
@@ -86,34 +86,12 @@ def _error(status: int, reason: str, message: str) -> web.Response:
     return _json(status, failure(status, reason, message))
 
 
-class _LimitedServer(web.Server):
-    """aiohttp's server with a limited number and duration of connections."""
-
-    def __init__(self, handler: Callable[[web.BaseRequest], Awaitable[web.Response]]) -> None:
-        super().__init__(handler, access_log=None, auto_decompress=False)
-        self._ends: dict[RequestHandler, asyncio.TimerHandle] = {}
-
-    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
-        """Close the connection at once if there are too many, and otherwise after its time."""
-        super().connection_made(handler, transport)
-        if len(self.connections) > _MAX_CONNECTIONS:
-            abort(transport)
-        else:
-            self._ends[handler] = asyncio.get_running_loop().call_later(_CONNECTION_SECONDS, abort, transport)
-
-    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
-        """Release the memory of a connection that ended before its time."""
-        if end := self._ends.pop(handler, None):
-            end.cancel()
-        super().connection_lost(handler, exc)
-
-
 @asynccontextmanager
 async def serve_endpoint(
     endpoint: Endpoint, certificate: Certificate | None, *, host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve *endpoint*; yield the port, which differs from *port* if that is 0."""
-    server = _LimitedServer(endpoint.handle)
+    server = LimitedServer(endpoint.handle, max_connections=_MAX_CONNECTIONS, lifetime_seconds=_CONNECTION_SECONDS)
     context, seconds = (certificate.context, _HANDSHAKE_SECONDS) if certificate is not None else (None, None)
     sockets = await asyncio.get_running_loop().create_server(
         server, host, port, ssl=context, ssl_handshake_timeout=seconds

@@ -1,0 +1,85 @@
+"""An aiohttp server whose callers cannot use up its connections: anybody that reaches a port may open many."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from aiohttp import StreamReader, web
+from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_parser import RawRequestMessage
+from aiohttp.web_protocol import RequestHandler
+
+from controller.kube.serving_certificate import abort
+
+Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+
+class LimitedServer(web.Server):
+    """Closes connections without a request, and of too many the one that was silent for longest.
+
+    *header_seconds* limit the time until the headers of the first request, *lifetime_seconds* that of the whole
+    connection. *options* are those of ``aiohttp.web.Server``.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        max_connections: int,
+        header_seconds: float | None = None,
+        lifetime_seconds: float | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(handler, request_factory=self._make_request, access_log=None, auto_decompress=False, **options)
+        self._max_connections = max_connections
+        self._header_seconds = header_seconds
+        self._lifetime_seconds = lifetime_seconds
+        self._transports: dict[RequestHandler, asyncio.Transport] = {}
+        """Open connections, the one that was silent for longest first."""
+        self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
+        self._lifetime_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
+
+    def is_authorized(self, _: asyncio.Transport) -> bool:
+        """Return whether a new connection may send requests; any other is closed and does not count."""
+        return True
+
+    def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
+        """Start the timers of a connection, and close the one that was silent for longest if there are too many."""
+        super().connection_made(handler, transport)
+        if not self.is_authorized(transport):
+            abort(transport)
+            return
+        loop = asyncio.get_running_loop()
+        if self._header_seconds is not None:
+            self._header_timers[handler] = loop.call_later(self._header_seconds, abort, transport)
+        if self._lifetime_seconds is not None:
+            self._lifetime_timers[handler] = loop.call_later(self._lifetime_seconds, abort, transport)
+        self._transports[handler] = transport
+        if len(self._transports) > self._max_connections:
+            # It is the least likely to be that of the API server, or of a probe.
+            abort(self._transports.pop(next(iter(self._transports))))
+
+    def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
+        """Release what belongs to a closed connection."""
+        for timers in (self._header_timers, self._lifetime_timers):
+            _cancel(timers, handler)
+        self._transports.pop(handler, None)
+        super().connection_lost(handler, exc)
+
+    def _make_request(
+        self,
+        message: RawRequestMessage,
+        payload: StreamReader,
+        protocol: RequestHandler,
+        writer: AbstractStreamWriter,
+        task: asyncio.Task[None],
+    ) -> web.BaseRequest:
+        _cancel(self._header_timers, protocol)
+        if transport := self._transports.pop(protocol, None):
+            self._transports[protocol] = transport
+        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+
+
+def _cancel(timers: dict[RequestHandler, asyncio.TimerHandle], handler: RequestHandler) -> None:
+    if timer := timers.pop(handler, None):
+        timer.cancel()
