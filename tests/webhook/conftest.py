@@ -127,13 +127,21 @@ async def exchange(port: int, trust: ssl.SSLContext, *pieces: bytes) -> bytes:
 
 async def until_closed(reader: asyncio.StreamReader) -> bytes:
     """Return what is received until the connection is closed, or nothing if it is reset."""
-    with suppress(OSError):
-        return await asyncio.wait_for(reader.read(), LIMIT_SECONDS)
-    return b""
+    async with asyncio.timeout(LIMIT_SECONDS):
+        with suppress(OSError):
+            return await reader.read()
+        return b""
 
 
 @pytest.fixture
 async def running(certificates) -> AsyncIterator[Running]:
+    async with serve(certificates) as running:
+        yield running
+
+
+@pytest.fixture
+async def impatient(certificates) -> AsyncIterator[Running]:
+    """Return a server with short deadlines for headers and bodies."""
     async with serve(certificates, header_seconds=0.25, body_seconds=0.2) as running:
         yield running
 

@@ -63,8 +63,8 @@ async def test_content_length_of_64_mib_is_refused_unread(running):
     assert b"larger than 4194304 bytes" in answer
 
 
-async def test_incomplete_body_times_out(running):
-    answer = await exchange(running.port, running.trust, HEAD + b"Content-Length: 1000\r\n\r\n{")
+async def test_incomplete_body_times_out(impatient):
+    answer = await exchange(impatient.port, impatient.trust, HEAD + b"Content-Length: 1000\r\n\r\n{")
     assert answer.startswith(b"HTTP/1.1 408 ")
     assert b"not complete within 0.2 s" in answer
 
@@ -72,18 +72,16 @@ async def test_incomplete_body_times_out(running):
 @pytest.mark.parametrize(
     "beginning", [pytest.param(b"", id="silent"), pytest.param(b"POST /resourcebind", id="half-a-request")]
 )
-async def test_connection_without_request_is_closed(running, beginning):
-    started = asyncio.get_running_loop().time()
-    assert await exchange(running.port, running.trust, beginning) == b""
-    assert asyncio.get_running_loop().time() - started < 3
+async def test_connection_without_request_is_closed(impatient, beginning):
+    assert await exchange(impatient.port, impatient.trust, beginning) == b""
 
 
-async def test_idle_connection_outlives_the_header_timeout(running):
-    async with running.post(GOOD) as answer:
+async def test_idle_connection_outlives_the_header_timeout(impatient):
+    async with impatient.post(GOOD) as answer:
         first = answer.connection.transport if answer.connection else None
         await answer.read()
     await asyncio.sleep(0.4)
-    async with running.post(GOOD) as answer:
+    async with impatient.post(GOOD) as answer:
         await answer.read()
     assert answer.status == 200
     assert first is None or not first.is_closing()
