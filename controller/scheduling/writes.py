@@ -107,7 +107,10 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
     record = admitted_record(
         workload, decision.admission, before=facts.record, plan=decision.plan_id, excluded_clusters=excluded_clusters
     )
-    targets = [(target.name, target.replicas) for target in decision.clusters]
+    # Karmada adds the replicas that an admission names to the capacity of their clusters, and would put too many on the
+    # first ones instead of using the overflow clusters.
+    overflows = facts.placement.divided and any(term.overflow for term in facts.placement.terms)
+    targets = [] if overflows else [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
         workload.uid,

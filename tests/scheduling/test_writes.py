@@ -21,7 +21,7 @@ from controller.cache.objects import (
 from controller.cache.record import AdmissionRecord, read_record
 from controller.engine.plan import Admit, Evict, RecordUpdate, StartupBackoff
 from controller.engine.reasons import EvictionReason
-from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
+from controller.engine.state.clusters import Affinity, ApiKind, Assignment, ClusterName, Placement, Term
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import (
     Admission,
@@ -50,8 +50,12 @@ def facts(*, paused: bool = True, uid: str = "u1", namespace: str = "ml", **more
         api=ApiKind("batch.volcano.sh/v1alpha1", "Job"),
         template=TemplateKey(VOLCANO_JOB, "ml", "j"),
         template_uid="t1",
-        placement=Placement(),
-        **{"suspension": Suspension(scheduling=paused), "details": BindingDetails(has_annotations=True), **more},
+        **{
+            "placement": Placement(),
+            "suspension": Suspension(scheduling=paused),
+            "details": BindingDetails(has_annotations=True),
+            **more,
+        },
     )
 
 
@@ -104,6 +108,13 @@ def test_admission_record_continues_counters():
     assert (record.startup_failed_at, record.back_off_until) == (None, None)
     cluster_scoped = decision_write(ADMIT, facts(namespace=""))
     assert cluster_scoped.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
+
+
+def test_karmada_divides_where_a_policy_has_overflow():
+    placement = Placement(terms=(Term("own", Affinity((M1,)), overflow=(Affinity(),)),), divided=True)
+    made = decision_write(ADMIT, facts(placement=placement))
+    assert "/spec/clusters" not in values(made)
+    assert (made.clusters, fields(made)["clusters"]) == (("m1",), ["m1"])
 
 
 def test_eviction_keeps_creation_time_and_clears_charge():
