@@ -22,6 +22,7 @@ from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.logs import configure_logging
+from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.reporting.probes import serve_probes
 
@@ -86,6 +87,7 @@ def _history_file(settings: ConsoleSettings) -> HistoryFile | None:
 def main() -> None:
     """Parse the flags and serve."""
     configure_logging()
+    raise_open_files()
     # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
     gc.set_threshold(50_000, 50, 1000)
     try:

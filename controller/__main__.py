@@ -41,6 +41,7 @@ from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
 from controller.kube.logs import configure_logging
+from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder
@@ -409,6 +410,7 @@ def run_to_end(main: Coroutine[Any, Any, None]) -> None:
 def main() -> None:
     """Parse the flags and run."""
     configure_logging()
+    raise_open_files()
     # Cached objects live long and form no reference cycles, so frequent collections would be wasted.
     gc.set_threshold(50_000, 50, 1000)
     try:

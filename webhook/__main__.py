@@ -12,6 +12,7 @@ from controller.api.configuration import ConfigurationError
 from controller.api.flags import SettingsError
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.logs import configure_logging
+from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, utc_now
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
@@ -135,6 +136,7 @@ async def serve(settings: WebhookSettings) -> None:
 def main(arguments: Sequence[str]) -> None:
     """Parse the flags and serve; a startup error prints one sentence and exits with code 1."""
     configure_logging("stdout")
+    raise_open_files()
     try:
         asyncio.run(serve(parse_flags(arguments)))
     except (SettingsError, ConfigurationError, KubeconfigError, OSError) as error:

@@ -1,0 +1,30 @@
+"""A process may open as many files as its limits of connections presume."""
+
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
+from controller.kube import open_files
+open_files._OPEN_FILES = 1000
+open_files.raise_open_files()
+print(*resource.getrlimit(resource.RLIMIT_NOFILE))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised"),
+    [
+        pytest.param(256, 2000, 1000, id="raised"),
+        pytest.param(256, 512, 512, id="as-far-as-permitted"),
+        pytest.param(1500, 2000, 1500, id="never-lowered"),
+    ],
+)
+def test_open_files_are_raised(soft, hard, raised):
+    command = [sys.executable, "-c", PROGRAM.format(soft=soft, hard=hard)]
+    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert found == [str(raised), str(hard)]
