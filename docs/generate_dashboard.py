@@ -46,6 +46,8 @@ def quantile(share: float, name: str, *labels: str, matchers: tuple[str, ...] = 
     return f"histogram_quantile({share}, sum by ({', '.join(('le', *labels))}) ({rate(f'{name}_bucket', *matchers)}))"
 
 
+#: Restricts series that every process exports to those of the project, whatever names its Services have.
+_OWN = f"and on (namespace, pod) ({metric('build_info')} or {metric('webhook_build_info')})"
 _QUEUE, _RESOURCE = 'queue=~"$queue"', 'resource="$resource"'
 _ACTIVE, _UNGATED = 'status="active"', 'condition="NotSuspended"'
 _HYPERJOB, _UNWRITTEN = 'reason=~"HyperJob.*"', 'outcome!="written"'
@@ -240,13 +242,13 @@ ROWS: dict[str, tuple[Panel, ...]] = {
         Panel(
             "Memory",
             "bytes",
-            {"{{pod}}": f'process_resident_memory_bytes{{{_IN}, service=~".*volcano-global.*"}}'},
+            {"{{pod}}": f"process_resident_memory_bytes{{{_IN}}} {_OWN}"},
             12,
         ),
         Panel(
             "CPU",
             "short",
-            {"{{pod}}": f'rate(process_cpu_seconds_total{{{_IN}, service=~".*volcano-global.*"}}[$__rate_interval])'},
+            {"{{pod}}": f"rate(process_cpu_seconds_total{{{_IN}}}[$__rate_interval]) {_OWN}"},
             12,
         ),
     ),

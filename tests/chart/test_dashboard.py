@@ -62,3 +62,8 @@ def test_panels_have_units_and_do_not_overlap():
         assert max(x for x, _ in cells) < 24
         taken |= cells
     assert all(panel["fieldConfig"]["defaults"]["unit"] for panel in PANELS)
+
+
+def test_queries_do_not_presume_the_name_of_a_service():
+    """`fullnameOverride` may give the Services any name."""
+    assert not [query for query in QUERIES if "service" in query]
