@@ -1,6 +1,6 @@
 """Creates the informers of all built-in kinds, and runs those of the kinds that the configuration names.
 
-Discovery of a kind that the API server does not serve is retried; such a kind does not block the others.
+Discovery of a kind that the API server does not serve, or no longer, is retried; such a kind does not block the others.
 """
 
 import asyncio
@@ -81,8 +81,9 @@ class DynamicInformers:
             while True:
                 self._wake.clear()
                 self._stop_unwanted()
+                await self._stop_unserved()
                 await self._start_missing(group)
-                missing = self._unserved or not self.synced.is_set()
+                missing = self._unserved or self._unsynced or not self.synced.is_set()
                 rest = self.discovery_interval_seconds if self.synced.is_set() else self._backoff.next_delay()
                 try:
                     async with asyncio.timeout(rest if missing else None):
@@ -91,38 +92,57 @@ class DynamicInformers:
                     continue
         raise AssertionError("informers run until they are cancelled")
 
+    @property
+    def _unsynced(self) -> list[ApiKind]:
+        """The kinds that are being listed, or cannot be listed."""
+        return [kind for kind, (name, _) in self._running.items() if not self._informers[name].is_synced]
+
     def _stop_unwanted(self) -> None:
         """Stop the informers of kinds that are no longer configured."""
         for kind in [kind for kind in self._running if kind not in self._wanted]:
-            name, task = self._running.pop(kind)
-            task.cancel()
-            del self._informers[name]
-            self._store.forget_templates(kind)
-            log.info("template watch stopped", kind=kind.kind, group_version=kind.group_version)
+            self._stop(kind)
+
+    async def _stop_unserved(self) -> None:
+        """Stop the informers that will not get in sync, because their kinds are no longer served or permitted."""
+        for kind in self._unsynced:
+            if await self._find_path(kind) == "":
+                self._stop(kind)
+
+    def _stop(self, kind: ApiKind) -> None:
+        name, task = self._running.pop(kind)
+        task.cancel()
+        del self._informers[name]
+        self._store.forget_templates(kind)
+        log.info("template watch stopped", kind=kind.kind, group_version=kind.group_version)
 
     async def _start_missing(self, group: asyncio.TaskGroup) -> None:
         """Start the missing informers, of the kinds that are served."""
         wanted, is_known = self._wanted, True
         for kind in [kind for kind in wanted if kind not in self._running]:
-            try:
-                path = await served_path(self._api, kind)
-                if path:
-                    # Without permission to list it, this kind must not block the others.
-                    await self._api.list_page(path, limit=1)
-            except (Forbidden, NotFound) as error:
-                self._log_unavailable(kind, str(error))
-                continue
-            except (ApiError, msgspec.MsgspecError) as error:
-                log.warning("discovery failed", kind=kind.kind, group_version=kind.group_version, error=str(error))
-                is_known = False
-                continue
+            path = await self._find_path(kind)
             if path:
                 self._watch(group, kind, path)
-            else:
-                self._log_unavailable(kind, "it is not served")
+            is_known = is_known and path is not None
         if is_known and wanted == self._wanted:
             self._backoff.reset()
             self.synced.set()
+
+    async def _find_path(self, kind: ApiKind) -> str | None:
+        """Return the path at which a kind can be listed, empty if it cannot, ``None`` if that is unknown."""
+        try:
+            path = await served_path(self._api, kind)
+            if path:
+                # Without permission to list it, this kind must not block the others.
+                await self._api.list_page(path, limit=1)
+        except (Forbidden, NotFound) as error:
+            self._log_unavailable(kind, str(error))
+            return ""
+        except (ApiError, msgspec.MsgspecError) as error:
+            log.warning("discovery failed", kind=kind.kind, group_version=kind.group_version, error=str(error))
+            return None
+        if not path:
+            self._log_unavailable(kind, "it is not served")
+        return path
 
     def _log_unavailable(self, kind: ApiKind, error: str) -> None:
         """Log once that all workloads of a kind stay pending until the problem is fixed."""

@@ -9,8 +9,8 @@ from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
 from controller.kube.client import Api
 from controller.kube.informer import Informer, WatchOptions
-from tests.scripted_server import answering, listing, scripted_server
-from tests.waiting import LIMIT_SECONDS
+from tests.scripted_server import answering, listing, refusing, scripted_server
+from tests.waiting import LIMIT_SECONDS, poll
 
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
 
@@ -43,4 +43,30 @@ async def test_kind_added_during_discovery_is_waited_for(tmp_path):
             async with asyncio.timeout(LIMIT_SECONDS):
                 await kinds.synced.wait()
             assert "/apis/batch/v1" in [path for _, path, _ in server.requests]
+            running.cancel()
+
+
+async def test_kind_that_is_no_longer_served_blocks_nothing(tmp_path):
+    """Its CRD was deleted, and then a change of the configuration lists all kinds again."""
+    served = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    group_path, path = "/apis/apps/v1", "/apis/apps/v1/deployments"
+    async with scripted_server() as server:
+        server.says("GET", group_path, answering(200, served))
+        server.says("GET", path, listing(version=1))
+        server.says("WATCH", path, refusing(404, "not found"))
+        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
+            informers: dict[str, Informer[Any]] = {}
+            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, options=WatchOptions())
+            kinds.discovery_interval_seconds = 0.1
+            kinds.set_kinds([DEPLOYMENT])
+            running = group.create_task(kinds.run())
+            await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched")
+            for gone in (group_path, path):
+                server.says("GET", gone, refusing(404, "not found"))
+            kinds.set_kinds([DEPLOYMENT])
+            informers["deployments.apps"].relist()
+            await poll(lambda: not informers, "stopped")
+            server.says("GET", path, listing(version=2))
+            server.says("GET", group_path, answering(200, served))
+            await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched again")
             running.cancel()
