@@ -183,6 +183,8 @@ class Actuator:
         """Bindings whose last write was rejected."""
         self._in_flight = 0
         self._unknown_until = float("-inf")
+        self._dropped_at = float("-inf")
+        """When unsent writes were dropped last, on the monotonic clock."""
         self._group: asyncio.TaskGroup | None = None
         self._stopping = asyncio.Event()
 
@@ -244,7 +246,8 @@ class Actuator:
             await self._stopping.wait()
 
     def drop_unsent(self) -> None:
-        """Forget decisions that were not sent yet, after losing leadership."""
+        """Forget decisions that were not sent yet, after losing leadership; a retry is dropped when it is due."""
+        self._dropped_at = time.monotonic()
         unsent = [pending for pending in self._unsent if pending.unknown_until is None]
         self._unsent = deque(pending for pending in self._unsent if pending.unknown_until is not None)
         for pending in unsent:
@@ -299,7 +302,7 @@ class Actuator:
 
     async def _send(self, pending: PendingWrite) -> float | None:
         """Send the patch; return the seconds until a retry, or ``None`` if the write is finished."""
-        if not self.may_write:
+        if not self.may_write or pending.submitted_at <= self._dropped_at:
             self._forget(pending)
             return None
         began = time.monotonic()

@@ -23,7 +23,7 @@ from tests.cache.fake_event_handler import upsert
 from tests.cache.objects import binding, raw
 from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
 from tests.virtual_time import virtual_time
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, poll
 
 
 def path(uid: str) -> str:
@@ -276,6 +276,20 @@ async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp
     assert stage.store.confirmed == [("u1", 5)]
     assert stage.actuator.is_drained
     assert len(server.seen("PATCH")) == 1
+
+
+async def test_retry_is_dropped_after_another_leader(server, tmp_path):
+    """The other leader may have given the capacity to another workload."""
+    server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(version=7, paused=False)))
+    async with acting(server, tmp_path) as stage:
+        upsert(stage.store, ("bindings", raw(stored())))
+        stage.admit()
+        await poll(lambda: len(server.seen("PATCH")) == 1, "sent")
+        stage.leading.clear()
+        stage.actuator.drop_unsent()
+        stage.leading.set()
+        await stage.store.wait_for_outcomes()
+    assert (stage.store.rolled_back, len(server.seen("PATCH"))) == ([("u1", None)], 1)
 
 
 async def test_stop_finishes_requests_in_flight(server, tmp_path):
