@@ -7,6 +7,7 @@ from controller.api.clusters import decode_cluster
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.translate.clusters import translate_cluster
 from tests.cli.manifests import (
+    admitted,
     binding,
     cluster,
     configuration,
@@ -269,3 +270,22 @@ def test_workload_without_namespace_is_explained(explain):
     # Also as `pending -o name` prints it.
     for name in ("big", "trainer/big"):
         assert explain(gated, document, name=name).out.startswith("Trainer big is pending")
+
+
+def test_explain_says_that_this_cycle_evicts_the_job(run, tmp_path):
+    path = write(
+        tmp_path,
+        configuration(reclaim={"enabled": True}),
+        cluster("m", units(2)),
+        *(queue(name, deserved=units(1)) for name in "ab"),
+        *admitted("a-1", units(1), on="m", queue="a"),
+        *admitted("a-2", units(1), on="m", queue="a"),
+        job("b-1", units(1), queue="b"),
+    )
+    head, _, _ = run("explain", "job", "ml/a-1", "-f", path).out.partition("\n")
+    assert head == (
+        "Job ml/a-1 is admitted, and evicted by this scheduling cycle (Reclaimed); "
+        "then it is pending in queue 'a' at position 1 of 1."
+    )
+    answers = [run("explain", "job", f"ml/{name}", "-f", path, "-o", "json").answer for name in ("a-1", "a-2")]
+    assert [answer["evicted"] for answer in answers] == ["Reclaimed", None]

@@ -203,6 +203,8 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     """Its recorded events, the latest last; from the live control plane only."""
     data: tuple[DataReport, ...] | msgspec.UnsetType = msgspec.UNSET
     """The data that its DataSourceClaims name; left out without claims."""
+    evicted: str | None = None
+    """Code of why this plan evicts it, until when it is admitted; null where the plan does not evict it."""
     counterfactuals: tuple[CounterfactualReport, ...] | None = None
     """The least single changes that admit a pending workload now; null for another one."""
     counterfactuals_complete: bool = True
@@ -301,7 +303,10 @@ def _section(title: str, sentences: Iterable[str], style: OutputStyle) -> str:
 def _state(explanation: Explanation) -> str:
     pending, admitted = explanation.waiting, explanation.running
     if pending:
-        return f"is pending in queue '{explanation.queue.name}' at position {pending.position} of {pending.of}"
+        place = f"pending in queue '{explanation.queue.name}' at position {pending.position} of {pending.of}"
+        if explanation.evicted is None:
+            return f"is {place}"
+        return f"is admitted, and evicted by this scheduling cycle ({explanation.evicted}); then it is {place}"
     if admitted and admitted.now:
         return "is admitted by this scheduling cycle"
     if admitted:

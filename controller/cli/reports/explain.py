@@ -53,6 +53,7 @@ from controller.engine import remedies
 from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.placement.filter import Candidates, Exclusion, candidates
 from controller.engine.placement.fit import FreeCapacity
+from controller.engine.plan import Evict
 from controller.engine.reasons import Refusal, precedence
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
@@ -182,10 +183,19 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         start=forecast_starts(snapshot, [workload]).get(workload.uid),
         events=msgspec.UNSET if events is None else _published_events(events),
         data=data_reports(snapshot, workload) or msgspec.UNSET,
+        evicted=_eviction_reason(snapshot, workload),
     )
     # Last: the trials return the state to that before the plan.
     counterfactuals, is_complete = _counterfactuals(snapshot, workload)
     return msgspec.structs.replace(explanation, counterfactuals=counterfactuals, counterfactuals_complete=is_complete)
+
+
+def _eviction_reason(snapshot: Snapshot, workload: Workload) -> str | None:
+    """Return why the plan evicts a workload, ``None`` where it does not."""
+    for decision in snapshot.plan.decisions:
+        if isinstance(decision, Evict) and decision.workload.uid == workload.uid:
+            return decision.reason
+    return None
 
 
 def data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ...]:
