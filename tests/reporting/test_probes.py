@@ -9,7 +9,7 @@ import aiohttp
 import pytest
 
 from controller.reporting.metrics import ControllerMetrics
-from controller.reporting.probes import Readiness, serve_probes
+from controller.reporting.probes import Readiness, SharedPage, serve_probes
 
 
 class Cache:
@@ -64,6 +64,22 @@ async def test_silent_connections_are_limited_and_block_no_probe():
                     assert (answer.status, answer.headers["Connection"]) == (200, "close")
             assert not is_open(silent[0]), "the oldest one"
             assert sum(map(is_open, silent)) <= 64
+
+
+def test_scrapes_at_once_share_the_text_of_the_metrics():
+    now, produced = [0.0], []
+
+    def exposition() -> bytes:
+        now[0] += 0.5
+        produced.append(b"%d" % len(produced))
+        return produced[-1]
+
+    page = SharedPage(exposition, lambda: now[0])
+    assert [page.text() for _ in range(50)] == [b"0"] * 50
+    now[0] += 4.9
+    assert page.text() == b"0"
+    now[0] += 0.1
+    assert page.text() == b"1"
 
 
 async def test_unknown_paths_and_methods_are_refused():
