@@ -2,8 +2,8 @@
 
 A reservation withholds quota on the path of its queue and capacity on its clusters; the parts of a HyperJob
 share one. It binds all workloads except those with an older reservation, those that end before it can be fulfilled
-(O9) and, while it would lift its own queue above its fair share, those of queues within theirs. ``starvation`` grants
-and expires them.
+(O9), those before it in its fifo queue and, while it would lift its own queue above its fair share, those of queues
+within theirs. ``starvation`` grants and expires them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -91,6 +91,8 @@ class ActiveReservations:
         """Return those of *slots* of which some workload may use free capacity; also those that are undecided."""
         if any(self._exceeding) or any(item.backfill_until is not None for item in self._reservations):
             return slots
+        if any(leaf.queue.fifo for item in self._reservations for leaf, _ in item.charges):
+            return slots
         own = self._index.slots_of(
             id(requirements) for reservation in self._reservations for requirements in reservation.requirements.values()
         )
@@ -161,6 +163,8 @@ class ActiveReservations:
     def _find_blocked(self, queue: QueueName) -> Slots:
         remaining, charges = self._remaining(queue), self._index.charges
         leaf = self.queue_shares.quota.tree.nodes[queue]
+        if leaf.queue.fifo and queue in self._reserved.by_queue:
+            return 0
         over = self.queue_shares.above_fair_share(leaf, charges)
         blocked = charges.exceeding(remaining.excluding_own) | over & charges.exceeding(remaining.excluding_all)
         # All reservations bind a queue above its fair share; its own always bind it.
@@ -304,12 +308,16 @@ class ActiveReservations:
     def _may_bind(
         self, reservation: JointReservation, workload: Workload, charge: Resources, *, is_exceeding: bool
     ) -> bool:
-        """Return whether *reservation*, of another workload, binds *workload* unless that ends in time."""
+        """Return whether *reservation*, of another workload, binds *workload* unless that ends in time.
+
+        A fifo queue tries only its head: a reservation of another workload of the queue is behind it (O5).
+        """
         leaf = self.queue_shares.quota.tree.nodes[workload.queue]
         is_own = workload.gang is not None and workload.gang == reservation.first.gang
         is_other = all(node.name != workload.queue for node, _ in reservation.charges)
+        is_behind = not is_other and leaf.queue.fifo
         is_below = is_other and is_exceeding and self.queue_shares.first_above_fair_share(leaf, charge) is None
-        return not is_own and not is_below
+        return not (is_own or is_behind or is_below)
 
     def _exceeds_fair_share(self, reservation: JointReservation) -> bool:
         """Say whether admitting the reservation would lift its queue above its fair share."""
