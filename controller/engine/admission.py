@@ -61,6 +61,8 @@ class AdmissionPass:
         self.may_retry = False
         """Whether a workload was admitted after the borrowing rules refused another one, which they may allow now."""
         self._refused_borrowing = False
+        self._has_relaxed_reservations = False
+        """Whether an admission has made reservations bind fewer workloads, since they were tried again."""
         self._wanted: tuple[Slots, AbstractSet[int]] = 0, frozenset()
         """The requirements of the leaf opened last, as a set of slots in both forms."""
         self._most = most
@@ -121,8 +123,7 @@ class AdmissionPass:
                     contest.on_skipped(head)
                     yield 1
                     continue
-                if head.workload_class.reservation_owner is not None:
-                    # It may have been admitted elsewhere, so that others may use its reservation.
+                if self.must_retry(head):
                     return True
                 fitting = yield from self._select_fitting(fitting)
                 if count == 1:
@@ -211,7 +212,7 @@ class AdmissionPass:
                 if not count:
                     heads.on_skipped(head)
                     continue
-                if self.must_retry(head, count) or (yield from remaining.are_few()) or self.is_at_limit:
+                if count > 1 or self.must_retry(head) or (yield from remaining.are_few()) or self.is_at_limit:
                     break
                 heads.on_admitted(head)
             self.refused.extend(heads.refused)
@@ -228,13 +229,14 @@ class AdmissionPass:
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
 
-    def must_retry(self, head: Head, count: int) -> bool:
-        """Return whether the order is to be built again after the admission of *head*, *count* workloads in all.
+    def must_retry(self, head: Head) -> bool:
+        """Return whether workloads that reservations blocked are to be tried again after the admission of *head*.
 
-        Other parts of its gang were removed from their classes, too. A workload with a reservation may have been
-        admitted elsewhere, so that those before it in the order may use its reservation.
+        A workload with a reservation may have been admitted elsewhere, so that others may use its reservation. A
+        reservation that its queue's usage lifts above the fair share no longer binds queues below theirs (O6).
         """
-        return count > 1 or head.workload_class.reservation_owner is not None
+        has_relaxed, self._has_relaxed_reservations = self._has_relaxed_reservations, False
+        return has_relaxed or head.workload_class.reservation_owner is not None
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""
@@ -333,6 +335,8 @@ class AdmissionPass:
         onto = reserved.backfilled_onto(workload, choice) if reserved is not None else ()
         self.context.windows.on_admitted(workload, choice, self.quota, self.now, backfilled_onto=onto)
         self.assume(workload.admitted(admission), self.now)
+        if reserved is not None and (left := self.context.active_reservations()) is not None:
+            self._has_relaxed_reservations |= not left.exceeding_fair_share <= reserved.exceeding_fair_share
         self.decisions.append(Admit(workload, choice.assignments, admission, plan))
         self.admitted.add(workload.uid)
         self.may_retry |= self._refused_borrowing

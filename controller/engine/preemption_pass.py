@@ -326,7 +326,8 @@ def _admission_round(admission: AdmissionPass, preemption_pass: PreemptionPass) 
         if not count:
             heads.on_skipped(head)
             continue
-        if admission.must_retry(head, count) or admission.is_at_limit or admission.has_relaxed_borrowing():
+        must_retry = admission.must_retry(head) or admission.has_relaxed_borrowing()
+        if count > 1 or admission.is_at_limit or must_retry:
             return True
         heads.on_admitted(head)
         may_preempt = may_preempt or borrows

@@ -7,6 +7,7 @@ within theirs. ``starvation`` grants and expires them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from controller.engine.fairness.shares import QueueShares
@@ -78,6 +79,12 @@ class ActiveReservations:
 
     def __bool__(self) -> bool:
         return bool(self._reservations)
+
+    @property
+    def exceeding_fair_share(self) -> AbstractSet[WorkloadUid]:
+        """Return the workloads whose reservations do not bind queues below their fair shares."""
+        exceeding = zip(self._reservations, self._exceeding, strict=True)
+        return {uid for item, is_exceeding in exceeding if is_exceeding for uid in item.requirements}
 
     def set_aside(self) -> list[Resources]:
         """Return what each reservation sets aside in all queues together."""
