@@ -20,7 +20,7 @@ from console.views.listing import (
 )
 from console.views.queues import QueueRow, queue_row
 from controller.api.keys import QUEUE_NAME_KEYS
-from controller.cache.objects import CachedBinding, WorkloadPhase
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, group_kind
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
 from controller.cli.render.amounts import format_time
@@ -462,10 +462,11 @@ def _record(binding: CachedBinding | None) -> dict[str, str]:
 
 
 def _commands(workload: Workload) -> tuple[str, ...]:
-    plural = "vcjob" if workload.kind == "Job" else workload.kind.lower()
+    kind = group_kind(workload.requirements.api)
+    resource = "vcjob" if kind == VOLCANO_JOB else kind.lower().rstrip(".")
     scope = f" -n {workload.namespace}" if workload.namespace else ""
     return (
         f"volcano-global explain job {workload.name}{scope}",
-        f"kubectl get {plural} {workload.name}{scope} -o yaml",
+        f"kubectl get {resource} {workload.name}{scope} -o yaml",
         f"kubectl get resourcebinding {workload.name}-{workload.kind.lower()}{scope} -o yaml",
     )

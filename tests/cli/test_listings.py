@@ -102,6 +102,18 @@ def test_top_lists_workloads_that_the_next_cycle_evicts(run, tmp_path):
     assert [(each["name"], each["clusters"]) for each in found] == [("a-1", ["m"]), ("a-2", ["m"])]
 
 
+def test_names_have_the_group_of_the_kind(run, tmp_path):
+    batch = job("nightly", {"cpu": 9}, queue="a") | {"apiVersion": "batch/v1"}
+    batch["metadata"]["labels"] = {"scheduling.volcano.sh/queue-name": "a"}
+    batch["spec"] = {"parallelism": 1, "template": batch["spec"]["tasks"][0]["template"]}
+    bound = binding("nightly", suspended=True)
+    bound["spec"]["resource"]["apiVersion"] = "batch/v1"
+    bound["spec"] |= {"replicas": 1, "replicaRequirements": {"resourceRequest": {"cpu": "9"}}}
+    rule = configuration(integrations=[{"apiVersion": "batch/v1", "kind": "Job"}])
+    path = write(tmp_path, rule, queue("a"), cluster("m", {"cpu": 4}), batch, bound)
+    assert run("pending", "-f", path, "-o", "name").out == "job.batch/ml/nightly\n"
+
+
 def test_list_without_objects_prints_no_name(run, state):
     assert run("pending", "-n", "lab", "-o", "name", "-f", state).out == ""
 

@@ -100,6 +100,8 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     queue: str
     position: int
     kind: str
+    group: str
+    """API group of the kind."""
     namespace: str
     name: str
     priority: int
@@ -128,6 +130,8 @@ class UsageReport(msgspec.Struct, rename="camel", frozen=True):
     """One admitted workload and what it is charged with; ``since`` is null if unknown."""
 
     kind: str
+    group: str
+    """API group of the kind."""
     namespace: str
     name: str
     queue: str
@@ -266,7 +270,7 @@ def pending_listing(report: Pending, *, is_narrowed: bool = False) -> Listing:
     return Listing(
         columns,
         [_pending_row(workload, with_start=with_start) for workload in report.pending],
-        [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.pending],
+        [_object_name(workload) for workload in report.pending],
         "No selected workload is pending." if is_narrowed else "No workload is pending.",
         (note,) if count else (),
     )
@@ -326,7 +330,7 @@ def top_listing(report: WorkloadUsages, *, is_narrowed: bool = False) -> Listing
         )
         for workload in report.workloads
     ]
-    names = [_object_name(workload.kind, workload.namespace, workload.name) for workload in report.workloads]
+    names = [_object_name(workload) for workload in report.workloads]
     empty = "No selected workload is admitted." if is_narrowed else "No workload is admitted."
     return Listing(columns, rows, names, empty)
 
@@ -364,12 +368,10 @@ def _cluster_rows(cluster: ClusterReport) -> Iterator[Row]:
         yield *head, unit, *(in_unit(name, column) for column in columns), cluster.problem
 
 
-_OBJECTS = MappingProxyType({"Job": "job.batch.volcano.sh", "Deployment": "deployment.apps"})
-
-
-def _object_name(kind: str, namespace: str, name: str) -> str:
+def _object_name(workload: PendingReport | UsageReport) -> str:
     """Return the name of a workload as ``kubectl get -o name`` prints it, after its namespace."""
-    return f"{_OBJECTS.get(kind, kind.lower())}/{object_path(namespace, name)}"
+    kind = ".".join(part for part in (workload.kind.lower(), workload.group) if part)
+    return f"{kind}/{object_path(workload.namespace, workload.name)}"
 
 
 def object_path(namespace: str, name: str) -> str:
