@@ -264,3 +264,10 @@ async def test_evictions_of_the_next_cycle_are_shown_as_admitted(tmp_path):
             ("train-2", None, None),
         ]
         assert len((await console.data("/clusters/m1"))["workloads"]) == 2
+
+
+async def test_queue_name_of_a_job_leads_to_no_other_page(tmp_path):
+    job = pending_job("one", "train", "../what-if?change=a#b")
+    async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), job)) as console:
+        assert 'href="/queues/..%2Fwhat-if%3Fchange%3Da%23b"' in await console.text("/workloads")
+        assert await console.status("/queues/..%2Fwhat-if%3Fchange%3Da%23b") == 404
