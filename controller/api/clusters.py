@@ -1,5 +1,7 @@
 """Wire types of Karmada's Cluster."""
 
+from datetime import datetime
+
 import msgspec
 
 from controller.api.meta import Quantities, WatchedObject, decode_watched
@@ -57,6 +59,7 @@ class ClusterCondition(msgspec.Struct, rename="camel", frozen=True):
 
     type: str = ""
     status: str = ""
+    last_transition_time: datetime | None = None
 
 
 class GradeCount(msgspec.Struct, rename="camel", frozen=True):

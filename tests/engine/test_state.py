@@ -3,12 +3,15 @@
 from dataclasses import replace
 
 from controller.engine.engine import Engine
-from controller.engine.plan import Plan
+from controller.engine.plan import Evict, Plan
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import EvictionReason, Reason, Refusal
-from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import Nomination, WorkloadState
 from tests.engine import objects
+from tests.engine.worlds import build
 from tests.scenario import Scenario, cluster, workloads
+from tests.workloads import changed
 
 WORLD = {
     "clusters": [{"name": "m", "has": {"cpu": 4}}],
@@ -123,3 +126,17 @@ def test_deleted_workloads_leave_nothing_of_their_queues_behind():
         state.plan(number)
     assert set(state.requested) <= {"q"}
     assert not state.queue_usage.by_namespace
+
+
+def test_new_state_reclaims_nothing_soon_after_an_outage():
+    """The process has not seen the outage, which may also have ended the leader before it (P5)."""
+    now = 10_000_000
+    policy = Policy(startup_timeout_ms=None, reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    gone = replace(objects.cluster("n", cpu=1000), ready=False, ready_changed_at=now - 60_000)
+    running = [changed(objects.workload(f"a-{at}", {"cpu": 1000}, queue="a", on="m"), has_run=True) for at in (1, 2)]
+    pending = objects.workload("b", {"cpu": 1000}, queue="b")
+    queues = [Queue(QueueName(name), ROOT, deserved={"cpu": 1000}) for name in "ab"]
+    state = build(policy, *queues, *running, pending, objects.cluster("m", cpu=2000), gone, now=now)
+    plan = state.plan(now)
+    assert (plan.decisions, plan.wake_at) == ((), now + 240_000)
+    assert [type(decision) for decision in state.plan(now + 240_000).decisions] == [Evict]

@@ -4,10 +4,18 @@ from typing import Final
 
 from controller.api import clusters as wire
 from controller.cache.objects import CachedCluster
-from controller.cache.translate.units import AmountError, join_errors, parse_resource_version, parse_resources
+from controller.cache.translate.units import (
+    AmountError,
+    join_errors,
+    parse_resource_version,
+    parse_resources,
+    to_milliseconds,
+)
 from controller.engine.state.clusters import ApiKind, Cluster, ClusterName, Taint
 from controller.engine.state.resources import EMPTY, Resources, add, base_units, fits
 
+#: A cluster that becomes ready within this time after its creation has joined.
+_JOINING_MS: Final = 60_000
 #: Karmada's upper bound of the last grade, in whole units: unlimited.
 _UNBOUNDED: Final = 2**63 - 1
 
@@ -25,6 +33,7 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
     if cluster.decode_errors:
         allocatable = None
     spec = cluster.spec
+    ready = next((condition for condition in cluster.status.conditions if condition.type == "Ready"), None)
     value = Cluster(
         name=ClusterName(cluster.metadata.name),
         labels=cluster.metadata.labels,
@@ -33,7 +42,8 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
         zones=tuple(spec.zones) or ((spec.zone,) if spec.zone else ()),
         taints=tuple(Taint(taint.key, taint.value, taint.effect) for taint in spec.taints),
         enablements=_enablements(cluster),
-        ready=any(condition.type == "Ready" and condition.status == "True" for condition in cluster.status.conditions),
+        ready=ready is not None and ready.status == "True",
+        ready_changed_at=_ready_changed_at(cluster, ready),
         deleting=cluster.metadata.deletion_timestamp is not None,
         allocatable=allocatable,
         used=used,
@@ -43,6 +53,15 @@ def translate_cluster(cluster: wire.Cluster) -> CachedCluster:
     return CachedCluster(
         cluster.metadata.uid, parse_resource_version(cluster.metadata.resource_version), value, decode_error
     )
+
+
+def _ready_changed_at(cluster: wire.Cluster, ready: wire.ClusterCondition | None) -> int | None:
+    """Return when the cluster last became ready or not ready, in milliseconds; ``None`` if it has only joined."""
+    changed_at = to_milliseconds(ready.last_transition_time) if ready is not None else None
+    created_at = to_milliseconds(cluster.metadata.creation_timestamp)
+    if changed_at is None or created_at is None or changed_at - created_at < _JOINING_MS:
+        return None
+    return changed_at
 
 
 def _enablements(cluster: wire.Cluster) -> frozenset[ApiKind]:

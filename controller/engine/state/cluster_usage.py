@@ -192,7 +192,7 @@ class ClusterUsage:
         """Orphaned charges that have ended while their queues are still charged."""
         self._root_limit: Resources | None = None
         self.usability_changed_at: int | None = None
-        """When a cluster last became usable or unusable; changes before the first plan do not count."""
+        """When a cluster last became usable or unusable; before the first plan, according to its condition."""
         self._has_begun = self._has_usability_changed = False
         self._is_estimating = False
 
@@ -236,6 +236,9 @@ class ClusterUsage:
         cluster_state = self.cluster_state(cluster.name)
         is_new, before, external_usage = cluster_state.is_unknown, cluster_state.cluster, cluster_state.external_usage
         self._has_usability_changed |= self._has_begun and cluster_state.is_usable != cluster.is_usable
+        if not self._has_begun and cluster.ready_changed_at is not None:
+            changed_at = min(cluster.ready_changed_at, now)
+            self.usability_changed_at = max(self.usability_changed_at or changed_at, changed_at)
         cluster_state.cluster = cluster
         if is_new:
             # The summary may include pods from before the first update; only reported and recent ones explain it.

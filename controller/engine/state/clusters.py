@@ -60,6 +60,8 @@ class Cluster:
     taints: tuple[Taint, ...] = ()
     enablements: frozenset[ApiKind] = frozenset()
     ready: bool = True
+    ready_changed_at: int | None = None
+    """When *ready* last changed, in milliseconds; ``None`` if that is unknown, or it has only joined."""
     deleting: bool = False
     allocatable: Resources | None = None
     """``None`` while the cluster has no resource summary."""

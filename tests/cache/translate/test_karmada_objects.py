@@ -68,6 +68,23 @@ def test_cluster_with_usage():
     assert Store().clusters.decode(read_raw("cluster-member2")).cluster.used == {}
 
 
+@pytest.mark.parametrize(
+    ("conditions", "changed_at"),
+    [
+        pytest.param([{"status": "False", "lastTransitionTime": "1970-01-01T01:00:00Z"}], 3_600_000, id="outage"),
+        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:02:00Z"}], 120_000, id="is-back"),
+        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:00:59Z"}], None, id="has-joined"),
+        pytest.param([{"status": "True"}], None, id="no-time"),
+        pytest.param([], None, id="no-condition"),
+    ],
+)
+def test_last_change_of_readiness_is_read(conditions, changed_at):
+    cluster = read_object(DATA / "cluster-member1.yaml")
+    cluster["metadata"]["creationTimestamp"] = "1970-01-01T00:00:00Z"
+    cluster["status"]["conditions"] = [{"type": "Ready", **condition} for condition in conditions]
+    assert Store().clusters.decode(raw(cluster)).cluster.ready_changed_at == changed_at
+
+
 def test_manifest_of_a_work_is_counted_with_its_limits():
     (manifest,) = read_object(DATA / "work-running.yaml")["spec"]["workload"]["manifests"]
     job = Store().jobs.decode(raw(manifest))
