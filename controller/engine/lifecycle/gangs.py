@@ -169,14 +169,16 @@ class GangPlacer:
         """
         choices, trial.choices = trial.choices, []
         has_more_queues = len({workload.queue for workload, _ in choices}) > 1
+        rules: BorrowingPolicy | None = None
         for workload, choice in choices:
             workload_class = self._workloads.pending.class_of(workload.uid)
             leaf = quota.tree.nodes[workload.queue]
             refusal = borrowing.refusal(leaf, workload_class, quota)
             if refusal is not None and has_more_queues and trial.choices:
-                placed = (part for part, _ in trial.choices)
-                refusal = borrowing.during_trial(quota, placed).refusal(leaf, workload_class, quota)
+                rules = rules or borrowing.during_trial(quota, (part for part, _ in trial.choices))
+                refusal = rules.refusal(leaf, workload_class, quota)
             if refusal is None:
+                rules = None
                 quota.add_assumed(leaf, choice.charge)
                 trial.choices.append((workload, choice))
             elif trial.refusal is None:
