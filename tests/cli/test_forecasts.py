@@ -3,6 +3,8 @@
 import json
 from contextlib import contextmanager
 
+import pytest
+
 from controller.forecast.codec import encode_run_times
 from controller.forecast.run_times import JobProfile, Run, RunTimes
 from tests.cache import objects
@@ -73,14 +75,33 @@ def test_unreadable_run_times_are_named(run, tmp_path):
     assert "data[run-times.json]" in ended.err
 
 
-def test_first_answer_is_shown_while_it_is_refined(run, tmp_path, monkeypatch):
-    shown = []
+@pytest.fixture
+def shown(monkeypatch):
+    """Return what the progress bar shows of each future."""
+    steps = []
 
     @contextmanager
     def progress_bar(_):
-        yield lambda *values: shown.append(values)
+        yield lambda *values: steps.append(values)
 
     monkeypatch.setattr("controller.cli.reports.forecast.progress_bar", progress_bar)
+    return steps
+
+
+def test_first_answer_is_shown_while_it_is_refined(run, tmp_path, shown):
     run("explain", "job", "ml/new", "-f", write(tmp_path, *STATE, *PAST), *NOW)
     assert [done for done, _, _ in shown] == list(range(1, shown[0][1] + 1))
     assert all(text.startswith("Job ml/new starts by 2026-01-02 ") and text.endswith(" UTC") for _, _, text in shown)
+
+
+@pytest.mark.parametrize(("queues", "is_forecast"), [("a", True), ("b", False), ("ab", True)])
+def test_only_workloads_that_may_start_are_forecast(run, tmp_path, shown, queues, is_forecast):
+    """The queue b does not exist."""
+    pending = [job(f"new-{name}", EIGHT, queue=name) for name in queues]
+    run("pending", "-f", write(tmp_path, *STATE[:-1], *pending, *PAST), *NOW)
+    assert bool(shown) == is_forecast
+
+
+def test_nothing_is_forecast_where_only_names_are_printed(run, tmp_path, shown):
+    assert run("pending", "-f", write(tmp_path, *STATE, *PAST), *NOW, "-o", "name").code == 0
+    assert not shown

@@ -177,11 +177,12 @@ def queues(options: CommonOptions, selection: "Selection", *, next_cycle: NextCy
 @with_selection(_select_workloads)
 def pending(options: CommonOptions, selection: "Selection") -> None:
     """Print pending workloads."""
-    from controller.cli.render.plan import pending_listing  # noqa: PLC0415 -- see options
+    from controller.cli.render.output import Format  # noqa: PLC0415 -- see options
+    from controller.cli.render.plan import pending_listing  # noqa: PLC0415
     from controller.cli.reports.plan import pending_reports  # noqa: PLC0415
 
     options.show(
-        lambda snapshot: pending_reports(snapshot, selection),
+        lambda snapshot: pending_reports(snapshot, selection, with_starts=options.output is not Format.NAME),
         lambda report: pending_listing(report, is_narrowed=selection.is_narrowed),
     )
 

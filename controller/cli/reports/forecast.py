@@ -7,6 +7,7 @@ from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_minute, format_time
 from controller.cli.render.output import progress_bar
 from controller.cli.render.plan import StartReport
+from controller.engine.engine import Engine
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.forecast.futures import ForecastOptions, StartForecast, StartForecaster
@@ -35,7 +36,7 @@ def forecast_starts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
 
 def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[WorkloadUid, StartForecast]:
     """Return the forecasts of those *targets* that are pending; none where no run time is known."""
-    uids = [workload.uid for workload in targets if snapshot.state.refusal(workload.uid) is not None]
+    uids = [workload.uid for workload in targets if _may_start(snapshot.state, workload)]
     if not uids or snapshot.run_times is None:
         return {}
     sampler = RunTimeSampler(snapshot.run_times, lambda workload: profile_of(snapshot.store, workload))
@@ -52,6 +53,15 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
             # The first answer, refined with each future.
             watch(number, count, _first_start(snapshot, forecasts))
     return latest
+
+
+def _may_start(state: Engine, workload: Workload) -> bool:
+    """Return whether a workload is pending and could start without a change of queues and clusters."""
+    if state.refusal(workload.uid) is None:
+        return False
+    # Parts of a HyperJob may be refused for others that are still missing.
+    is_refused = workload.gang is None and workload.uid in state.pending
+    return not is_refused or state.pending.class_of(workload.uid).inadmissible is None
 
 
 def _first_start(snapshot: Snapshot, forecasts: Mapping[WorkloadUid, StartForecast]) -> str:

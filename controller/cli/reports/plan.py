@@ -168,12 +168,16 @@ def _decision_report(
     )
 
 
-def pending_reports(snapshot: Snapshot, selection: Selection | None = None) -> Pending:
-    """Return the selected pending workloads; those that the cycle admits are counted only."""
+def pending_reports(snapshot: Snapshot, selection: Selection | None = None, *, with_starts: bool = True) -> Pending:
+    """Return the selected pending workloads; those that the cycle admits are counted only.
+
+    *with_starts*: the first ones of each queue have a forecast, which takes most of the time.
+    """
     selection = selection or Selection()
     is_selected = selection.workloads(snapshot)
     selected = [item for item in pending_workloads(snapshot) if is_selected(item[1])]
-    starts = forecast_starts(snapshot, first_of_queues(workload for _, workload, _ in selected))
+    first = first_of_queues(workload for _, workload, _ in selected) if with_starts else ()
+    starts = forecast_starts(snapshot, first)
     reports = (
         _pending_report(snapshot, position, workload, refusal, start=starts.get(workload.uid))
         for position, workload, refusal in selected
