@@ -176,7 +176,7 @@ _MUTANTS = {
         ),
         "accept-response-after-deletion": (
             "Collection.upsert",
-            "obj.uid in self._deleted_uids or ",
+            "self._deleted_uids.get(obj.uid, -1) >= obj.resource_version or ",
             "",
             "tests/cache/test_store.py",
         ),
