@@ -255,8 +255,8 @@ _MUTANTS = {
     "controller.cache.translate.clusters": {
         "treat-unready-cluster-as-ready": (
             "translate_cluster",
-            "ready=any(",
-            "ready=True or any(",
+            "ready=ready is not None and ready.status == 'True'",
+            "ready=True",
             f"{_OBJECTS}test_reduced_capacity_evicts_and_admits_nothing",
         ),
     },
