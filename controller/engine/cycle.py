@@ -220,19 +220,19 @@ class Cycle:
         queues = {workload_class.queue for _, group in groups for workload_class in group}
         refusals = {name: tree.refusal(name) for name in queues}
         for gang, group in groups:
-            before = {each: (each.charge, each.inadmissible is None) for each in group}
+            before = [(workload_class.charge, workload_class.inadmissible is None) for workload_class in group]
             for workload_class in group:
                 workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
                 closed = refusals[workload_class.queue]
                 workload_class.inadmissible = closed or self._inadmissible(potential, workload_class)
+                yield 1
             together = self._gang_inadmissible(potential, gang) if gang is not None else None
-            for workload_class in group:
+            for workload_class, previous in zip(group, before, strict=True):
                 workload_class.inadmissible = workload_class.inadmissible or together
-                if before[workload_class] != (workload_class.charge, workload_class.inadmissible is None):
+                if previous != (workload_class.charge, workload_class.inadmissible is None):
                     context.queue_usage.changed.add(workload_class.queue)
                     pending.changed_classes[workload_class] = None
             stale |= dict.fromkeys(group)
-            yield len(group)
         pending.unevaluated.clear()
 
     def _classes_of_changed_gangs(self) -> list[WorkloadClass]:
