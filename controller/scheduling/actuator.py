@@ -176,7 +176,7 @@ class Actuator:
         self._may_write = may_write
         self._clock = clock
         self._unsent: deque[PendingWrite] = deque()
-        self._in_progress: dict[WorkloadUid, deque[Write]] = {}
+        self._in_progress: dict[WorkloadUid, deque[PendingWrite]] = {}
         """The writes in progress by binding, each with the later writes to the same binding."""
         self._rate_limiter = RateLimiter(self._dispatch)
         self._retry_states: dict[WorkloadUid, RetryState] = {}
@@ -227,11 +227,12 @@ class Actuator:
 
     def submit(self, write: Write) -> None:
         """Queue *write*; it is sent after earlier writes to the same binding."""
+        pending = PendingWrite(write, time.monotonic(), self.retries())
         if write.uid in self._in_progress:
-            self._in_progress[write.uid].append(write)
+            self._in_progress[write.uid].append(pending)
             return
         self._in_progress[write.uid] = deque()
-        self._start(write)
+        self._enqueue(pending)
 
     def limit(self, limits: RateLimits) -> None:
         """Replace the rate limits."""
@@ -246,7 +247,10 @@ class Actuator:
             await self._stopping.wait()
 
     def drop_unsent(self) -> None:
-        """Forget decisions that were not sent yet, after losing leadership; a retry is dropped when it is due."""
+        """Forget decisions that were not sent yet, after losing leadership.
+
+        Those that wait for a retry, or for an earlier write to their binding, are dropped when it is their turn.
+        """
         self._dropped_at = time.monotonic()
         unsent = [pending for pending in self._unsent if pending.unknown_until is None]
         self._unsent = deque(pending for pending in self._unsent if pending.unknown_until is not None)
@@ -256,9 +260,6 @@ class Actuator:
     def stop(self) -> None:
         """Stop sending writes."""
         self._stopping.set()
-
-    def _start(self, write: Write) -> None:
-        self._enqueue(PendingWrite(write, time.monotonic(), self.retries()))
 
     def _enqueue(self, pending: PendingWrite) -> None:
         self._unsent.append(pending)
@@ -290,8 +291,8 @@ class Actuator:
             asyncio.get_running_loop().call_later(delay, self._enqueue, pending)
         elif later := self._in_progress.pop(pending.write.uid, None):
             following = later.popleft()
-            self._in_progress[following.uid] = later
-            self._start(following)
+            self._in_progress[following.write.uid] = later
+            self._enqueue(following)
 
     def _forget(self, pending: PendingWrite) -> None:
         """Forget a write that was not sent and all later writes to its binding."""

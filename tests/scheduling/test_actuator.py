@@ -292,6 +292,22 @@ async def test_retry_is_dropped_after_another_leader(server, tmp_path):
     assert (stage.store.rolled_back, len(server.seen("PATCH"))) == ([("u1", None)], 1)
 
 
+async def test_write_behind_another_is_dropped_after_another_leader(server, tmp_path):
+    arrived, go_on = hold_patch(server)
+    async with acting(server, tmp_path) as stage:
+        upsert(stage.store, ("bindings", raw(stored())))
+        stage.admit()
+        stage.admit()
+        await arrived.wait()
+        stage.leading.clear()
+        stage.actuator.drop_unsent()
+        stage.leading.set()
+        go_on.set()
+        await stage.store.wait_for_outcomes(2)
+    assert (stage.store.confirmed, stage.store.rolled_back) == ([("u1", 5)], [("u1", None)])
+    assert len(server.seen("PATCH")) == 1
+
+
 async def test_stop_finishes_requests_in_flight(server, tmp_path):
     arrived, go_on = hold_patch(server)
     async with acting(server, tmp_path) as stage:
