@@ -78,9 +78,10 @@ def _queue(queue: wire.Queue) -> Queue:
 
 
 def _state(queue: wire.Queue) -> QueueState:
-    if queue.metadata.deletion_timestamp is not None:
+    state = _STATES.get(queue.state, QueueState.UNKNOWN)
+    if queue.metadata.deletion_timestamp is not None and state is not QueueState.CLOSED:
         return QueueState.CLOSING
-    return _STATES.get(queue.state, QueueState.UNKNOWN)
+    return state
 
 
 def translate_priority_class(priority_class: PriorityClass) -> CachedPriorityClass:

@@ -46,6 +46,7 @@ def test_all_queue_fields_are_read():
         pytest.param("", {}, QueueState.OPEN, id="empty-is-open"),
         pytest.param("Open", {}, QueueState.OPEN, id="open"),
         pytest.param("Open", {"deletionTimestamp": objects.CREATED}, QueueState.CLOSING, id="being-deleted"),
+        pytest.param("Closed", {"deletionTimestamp": objects.CREATED}, QueueState.CLOSED, id="closed-then-deleted"),
         pytest.param("Closing", {}, QueueState.CLOSING, id="closing"),
         pytest.param("Ajar", {}, QueueState.UNKNOWN, id="a-word-nobody-knows"),
     ],
