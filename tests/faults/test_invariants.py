@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from controller.api.keys import PART_ANNOTATION
 from tests.benchmarks import seed
 from tests.clusters import with_models
 from tests.rig import fake_karmada
@@ -32,7 +33,7 @@ class Story:
 
     def change(self, kind: str, name: str, after: dict[str, Any], *, seconds: float = 10) -> None:
         self.at += seconds
-        key = ("" if kind in {"queues", "clusters"} else "ns", name)
+        key = ("" if kind in {"queues", "clusters", "priorityclasses"} else "ns", name)
         self.changes.append(Change(len(self.changes) + 1, kind, key, self.now.get((kind, name)), after, self.at))
         self.now[kind, name] = after
 
@@ -44,12 +45,13 @@ class Story:
     def queue(self, name: str, *, state: str = "Open", **spec: Any) -> None:
         self.change("queues", name, {"metadata": {"name": name}, "spec": spec, "status": {"state": state}})
 
-    def job(self, name: str, queue: str = "q", *, born: int = 0, **more: Any) -> None:
+    def job(self, name: str, queue: str = "q", *, born: int = 0, affinity: Any = None, **more: Any) -> None:
         made = fake_karmada.job(name, queue, **more)
         made["metadata"] |= {"creationTimestamp": f"2026-01-01T00:00:{born:02}Z"}
         self.change("jobs", name, made)
         bound = seed.binding("ns", name, "t")
         bound["metadata"] |= {"uid": f"u-{name}", "namespace": "ns"}
+        bound["spec"]["placement"] |= {"clusterAffinity": affinity or {}}
         self.change("resourcebindings", f"{name}-job", bound)
 
     def change_binding(self, name: str, **spec: Any) -> None:
@@ -187,3 +189,33 @@ def test_violation_is_reported_by_its_invariant(violate, invariant):
     violate(story)
     found = violations(Evidence(story.changes, story.requests))
     assert {violation.split()[0] for violation in found} == {invariant}
+
+
+def admit_past_one_for_another_cluster(story: Story) -> None:
+    story.cluster("m2", cpu="1")
+    story.job("old", cpu=2, affinity={"exclude": ["m1"]})
+    story.job("young", cpu=2, born=9)
+    story.admit("young")
+
+
+def admit_by_changed_class(story: Story) -> None:
+    for name, value in (("low", 5), ("high", 9), ("low", 10)):
+        story.change("priorityclasses", name, {"metadata": {"name": name}, "value": value})
+    story.job("old", cpu=2, priority="high")
+    story.job("young", cpu=2, born=9, priority="low")
+    story.admit("young")
+
+
+def edit_annotation_of_part(story: Story) -> None:
+    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "uid": "h", "controller": True}
+    story.change("hyperjobs", "h", {"metadata": {"name": "h", "uid": "h"}})
+    for number, mark in enumerate((None, "x", "[]", "{}")):
+        annotations = {} if mark is None else {PART_ANNOTATION: mark}
+        story.change("jobs", f"h-{number}", {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
+
+
+@pytest.mark.parametrize("act", [admit_past_one_for_another_cluster, admit_by_changed_class, edit_annotation_of_part])
+def test_permitted_history_has_no_violation(act):
+    story = Story()
+    act(story)
+    assert violations(Evidence(story.changes, classes={"low": 5, "high": 9})) == []

@@ -56,7 +56,7 @@ class AdmissionOrder:
     usage: ObservedUsage
     admissions: Sequence[Admission]
     classes: Mapping[str, int]
-    """Value of each PriorityClass."""
+    """Value of each PriorityClass that is stored in a form which has none."""
     troubled: AbstractSet[str]
     """Jobs with a lost or rejected write."""
     patience: float
@@ -68,8 +68,8 @@ class AdmissionOrder:
     _since: dict[Key, float] = field(default_factory=dict)
     """Last change of each binding or its job."""
     _jobs: set[Key] = field(default_factory=set)
-    _classes: set[str] = field(default_factory=set)
-    """Existing PriorityClasses."""
+    _classes: dict[str, int | None] = field(default_factory=dict)
+    """Existing PriorityClasses with their stored values."""
     _ended: list[tuple[float, str, _Usage]] = field(default_factory=list)
     """When the charge of a workload, by uid, has ended or ends."""
 
@@ -77,7 +77,9 @@ class AdmissionOrder:
         """Apply *change* before the usage does; *before* is the previous state of the binding."""
         if change.kind == "priorityclasses":
             self._stirred = change.at
-            (self._classes.discard if change.after is None else self._classes.add)(change.key[1])
+            self._classes.pop(change.key[1], None)
+            if change.after is not None:
+                self._classes[change.key[1]] = change.after.get("value")
         elif change.kind in {"queues", "clusters"}:
             if limits_of(change.before) != limits_of(change.after):
                 self._stirred = change.at
@@ -205,7 +207,8 @@ class AdmissionOrder:
     def _key(self, binding: BindingState) -> tuple[int, str, Key]:
         job = self.usage.jobs.get(binding.job, {"metadata": {}, "spec": {}})
         name = job["spec"].get("priorityClassName", "")
-        value = self.classes.get(name, 0) if name in self._classes else 0
+        stored = self._classes.get(name)
+        value = (self.classes.get(name, 0) if stored is None else stored) if name in self._classes else 0
         return -value, job["metadata"].get("creationTimestamp", ""), binding.job
 
     def _hold(self, binding: BindingState, at: float) -> _Usage:
@@ -225,7 +228,7 @@ class AdmissionOrder:
             promised = usage.guarantees(resource, at, without=path)
             if not _is_within(path, resource, amount + promised, held, lambda *of: usage.certain_limit(*of, at)):
                 return False
-        return self._has_cluster(asked, held, lambda *of: usage.certain_capacity(*of, at))
+        return self._has_cluster(asked, held, lambda *of: usage.certain_capacity(*of, at), waiting.may_run_on)
 
     def _may_fit(self, after: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         """Return whether the gang of *after* fits in any of the states of the lag."""
@@ -236,7 +239,13 @@ class AdmissionOrder:
                 return False
         return self._has_cluster(usage.gang(after), held, lambda *of: usage.free_capacity(*of, at))
 
-    def _has_cluster(self, asked: requests.Amounts, held: Sequence[_Usage], capacity: Callable[..., Any]) -> bool:
+    def _has_cluster(
+        self,
+        asked: requests.Amounts,
+        held: Sequence[_Usage],
+        capacity: Callable[..., Any],
+        is_candidate: Callable[[str], bool] = lambda _: True,
+    ) -> bool:
         """Return whether a cluster with this *capacity* has *asked* left."""
         return any(
             all(
@@ -244,6 +253,7 @@ class AdmissionOrder:
                 for resource, amount in asked.items()
             )
             for cluster in self.usage.clusters()
+            if is_candidate(cluster)
         )
 
 

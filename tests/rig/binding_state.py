@@ -1,7 +1,7 @@
 """State of a binding for invariant checks, parsed independently of the controller."""
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from tests.rig.history import Key
@@ -31,6 +31,15 @@ class BindingState:
     """The clusters in its status, and those that it is being evicted from."""
     running: tuple[str, ...] = ()
     """The clusters in which its status says that it runs."""
+    affinity: dict[str, Any] = field(default_factory=dict)
+    """The affinity to clusters in its placement, empty for all clusters."""
+
+    def may_run_on(self, cluster: str) -> bool:
+        """Return whether its placement certainly allows *cluster*; of its affinities only names are read."""
+        rules = {name: value for name, value in self.affinity.items() if value}
+        if not rules.keys() <= {"clusterNames", "exclude"}:
+            return False
+        return cluster in rules.get("clusterNames", [cluster]) and cluster not in rules.get("exclude", ())
 
     def __str__(self) -> str:
         state = "over" if self.is_finished else "admitted" if self.admitted else "paused" if self.suspended else "loose"
@@ -89,7 +98,14 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         record=_record(meta),
         listed=(*phases, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
         running=tuple(name for name, phase in phases.items() if phase == "Running"),
+        affinity=_affinity(spec.get("placement") or {}),
     )
+
+
+def _affinity(placement: dict[str, Any]) -> dict[str, Any]:
+    """Return the affinity of *placement*; several ones, in an order, are returned as they are."""
+    terms = placement.get("clusterAffinities")
+    return {"clusterAffinities": terms} if terms else placement.get("clusterAffinity") or {}
 
 
 def _phase(item: dict[str, Any]) -> str:

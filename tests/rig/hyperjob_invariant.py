@@ -73,8 +73,12 @@ def hyperjob_of(job: dict[str, Any]) -> str:
 
 
 def _place(job: dict[str, Any]) -> tuple[str, str, int] | None:
-    mark = job["metadata"].get("annotations", {}).get(PART_ANNOTATION)
-    if mark is None or not hyperjob_of(job):
+    """Return which part of which HyperJob *job* is; ``None`` if it is none, or its annotation was changed."""
+    meta = job["metadata"]
+    try:
+        mark = json.loads(meta.get("annotations", {}).get(PART_ANNOTATION, ""))
+    except ValueError:
         return None
-    role = job["metadata"]["labels"].get("volcano.sh/replicatedjob-name", "")
-    return hyperjob_of(job), role, json.loads(mark)["index"]
+    if not hyperjob_of(job) or not isinstance(mark, dict) or "index" not in mark:
+        return None
+    return hyperjob_of(job), meta.get("labels", {}).get("volcano.sh/replicatedjob-name", ""), mark["index"]
