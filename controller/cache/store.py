@@ -282,9 +282,14 @@ class Store(ObjectCollections):
                 self._changed_workloads[uid] = None
         self._notify_change()
 
-    def resume(self, template: TemplateKey) -> bool:
-        """Let aborted workloads of a template be retried; return whether there are any."""
-        result = [uid for uid in self._uids_by_template.of(template) if is_aborted(self._by_uid[uid])]
+    def resume(self, template: TemplateKey, template_uid: str = "") -> bool:
+        """Let aborted workloads of a template be retried; return whether there are any.
+
+        A *template_uid* excludes those of another template of this name.
+        """
+        bindings = [self._by_uid[uid] for uid in self._uids_by_template.of(template)]
+        aborted = [binding for binding in bindings if is_aborted(binding)]
+        result = [binding.uid for binding in aborted if template_uid in {"", binding.template_uid}]
         self._resumed.update(result)
         self.mark_changed(result)
         self._notify_change()

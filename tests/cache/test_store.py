@@ -392,3 +392,11 @@ def test_unreachable_cluster_is_checked_again_when_it_is_back():
     assert not any(repairable_at(store, now) for now in (0, 60_000))
     upsert(store, ("clusters", cluster("m1", version=2)))
     assert repairable_at(store, 180_000)
+
+
+@pytest.mark.parametrize(("uid", "resumed"), [("", True), ("job-j1", True), ("of-a-deleted-job", False)])
+def test_resume_excludes_another_job_of_the_same_name(uid, resumed):
+    store = Store()
+    upsert(store, ("bindings", binding("j1", record=admission_record("rb-j1", queue="a", aborted=True))))
+    stored = next(iter(store.bindings))
+    assert store.resume(stored.template, uid) is resumed

@@ -81,8 +81,8 @@ class CommandDependencies:
     """Returns name and resourceVersion of the queues in state Closing."""
     allows_namespace: Callable[[str], bool]
     """Whether Commands in a namespace may open and close queues; a Command does not say which user created it."""
-    resume_workload: Callable[[TemplateKey], bool]
-    """Makes an aborted workload pending again; returns whether there was one."""
+    resume_workload: Callable[[TemplateKey, str], bool]
+    """Makes an aborted workload pending again; a uid that is not empty names its template. Returns whether it did."""
     record_event: Callable[[EventMessage], None]
 
 
@@ -216,7 +216,7 @@ class CommandController:
         namespace, target = command.metadata.namespace, command.target
         log.info("command received", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
-            resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name))
+            resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name), target.uid)
             if not resumed:
                 log.info("no aborted workload to resume", namespace=namespace, name=target.name)
             return

@@ -64,7 +64,7 @@ class Harness(MemoryControlPlane):
             has_workloads=lambda _: self.busy,
             closing_queues=lambda: self.closing,
             allows_namespace=lambda _: True,
-            resume_workload=lambda _: False,
+            resume_workload=lambda *_: False,
             record_event=self.events.append,
         )
         controller = CommandController(connect(self.server, self.traffic), dependencies, watch_options=WatchOptions())
