@@ -16,7 +16,7 @@ from controller.engine.state.workloads import Admission, Nomination, Reservation
 #: How long after an eviction Karmada may still place a binding that it had not placed before (P5).
 _UNPLACED_MS: Final = 330_000
 
-#: How long Karmada may take to remove the Works of a binding without clusters; it doubles after each change of it (P5).
+#: How long Karmada may take to remove the Works of clusters that a binding has left; it doubles after each change (P5).
 _REMOVAL_MS: Final = 60_000
 _MAX_REMOVAL_MS: Final = 3_600_000
 
@@ -60,7 +60,7 @@ class AssumedWrite:
 
 @dataclass(slots=True)
 class Removal:
-    """The removal of the Works of a binding that has no clusters any more, by Karmada."""
+    """The removal of the Works of clusters that a binding has left, by Karmada."""
 
     generation: int
     """The binding's generation that Karmada has to process."""

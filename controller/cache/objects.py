@@ -385,8 +385,8 @@ class BindingCondition(StrEnum):
     REPLICAS_REDIVIDED = "ReplicasRedivided"
     """Karmada has divided its replicas differently, as it may; not reported."""
     WORK_NOT_REMOVED = "WorkNotRemoved"
-    """It is suspended and has no clusters, and a cluster reports it: Karmada has missed its Work, and processes the
-    binding again when it changes; not reported.
+    """A cluster that it has left still reports it: Karmada has missed its Work there, and processes the binding again
+    when it changes; not reported.
     """
     NOT_SUSPENDED = "NotSuspended"
     """It is neither suspended nor placed nor recorded: it bypassed the webhook (D10)."""
@@ -477,9 +477,17 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
 
 
 def is_leaving(binding: CachedBinding) -> bool:
-    """Whether it is suspended without clusters and eviction tasks, but clusters report it: Karmada removes it there."""
-    is_placed = bool(binding.targets or binding.details.evicting)
-    return binding.is_suspended and not is_placed and not binding.details.deleting and bool(binding.progress)
+    """Whether clusters report it where it is not placed, without eviction tasks: Karmada removes it there."""
+    details = binding.details
+    # A dependency is also where the bindings that require it are placed.
+    if not binding.progress or details.evicting or details.deleting or details.is_dependency:
+        return False
+    return bool(left_clusters(binding))
+
+
+def left_clusters(binding: CachedBinding) -> set[ClusterName]:
+    """Return the clusters that report it although it is not placed there."""
+    return {reported.cluster for reported in binding.progress} - {target.name for target in binding.targets}
 
 
 def is_dependency_only(binding: CachedBinding) -> bool:

@@ -28,6 +28,7 @@ from controller.cache.objects import (
     TemplateKey,
     is_aborted,
     is_leaving,
+    left_clusters,
     was_evicted_unplaced,
 )
 from controller.cache.requests import (
@@ -426,7 +427,7 @@ class Store(ObjectCollections):
         if removal is None:
             return False
         if removal.until <= now:
-            reporting = [self.clusters.get(progress.cluster) for progress in binding.progress]
+            reporting = [self.clusters.get(name) for name in left_clusters(binding)]
             if any(cached is not None and cached.cluster.is_usable for cached in reporting):
                 return True
             # An unreachable cluster removes nothing.

@@ -161,6 +161,7 @@ def build_workload(
     conditions = frozenset(
         (
             *status.conditions,
+            *((BindingCondition.WORK_NOT_REMOVED,) if local_state.has_leftover_work else ()),
             *_decode_conditions(inputs),
             *_queue_conditions(inputs, status),
             *_retry_conditions(inputs),
@@ -325,9 +326,7 @@ def _suspended_status(inputs: _Inputs) -> _Status:
         if is_admitted
         else None
     )
-    leftover = BindingCondition.WORK_NOT_REMOVED if inputs.local_state.has_leftover_work else None
-    conditions = tuple(each for each in (condition, leftover) if each is not None)
-    return _Status(WorkloadState.PENDING, left, hold, conditions)
+    return _Status(WorkloadState.PENDING, left, hold, (condition,) if condition else ())
 
 
 def _unsuspended_status(inputs: _Inputs) -> _Status:

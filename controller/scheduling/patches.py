@@ -111,9 +111,10 @@ def clear_clusters(binding: PatchedBinding) -> bytes:
 
 
 def reprocess(binding: PatchedBinding) -> bytes:
-    """Change a suspended binding without clusters, so that Karmada processes it again: toggle its empty clusters."""
-    toggle = _Operation("remove", _CLUSTERS) if binding.has_clusters else _Operation("add", _CLUSTERS, [])
-    return _patch(*_test_suspended(binding), _test_unplaced(binding), toggle)
+    """Change a binding without eviction tasks, so that Karmada processes it again: toggle the empty list of tasks."""
+    if binding.has_eviction_tasks:
+        return _patch(_test_uid(binding), _Operation("test", _TASKS, []), _Operation("remove", _TASKS))
+    return _patch(_test_uid(binding), _test_absent(_TASKS), _Operation("add", _TASKS, []))
 
 
 def set_affinity_term(binding: PatchedBinding, term: str) -> bytes:

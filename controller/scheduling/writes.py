@@ -26,7 +26,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.scheduling import patches
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue"]
+Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue", "touch"]
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -62,8 +62,9 @@ class Write(msgspec.Struct, frozen=True):
 
     def is_done(self, facts: CachedBinding) -> bool:
         """Return whether *facts* show the effect of this write, even if another client caused it."""
-        if facts.uid != self.uid:
-            return False
+        is_same = facts.uid == self.uid
+        if not is_same or self.effect == "touch":
+            return is_same and facts.resource_version > self.resource_version
         match self.effect:
             case "admit" | "resume":
                 return not facts.is_suspended
@@ -240,7 +241,7 @@ def repair_write(
     if (repair := _record_repair(conditions, facts, workload)) is not None:
         return repair
     if BindingCondition.WORK_NOT_REMOVED in conditions:
-        return _binding_write("clear", patches.reprocess(facts), facts)
+        return _binding_write("touch", patches.reprocess(facts), facts)
     return None
 
 

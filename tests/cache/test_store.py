@@ -372,11 +372,31 @@ def test_evicted_workload_that_still_runs_is_processed_again():
     assert repairable_at(store, 10**9 + 60_000)
 
 
+def moved(phase: str, *, generation: int = 5, **more: Any) -> bytes:
+    """Return an admitted binding on ``m2`` that ``m1`` reports too."""
+    record = admission_record("rb-j1", queue="a", clusters=["m2"], charge={"cpu": "1", "pods": "1"})
+    placed = {"paused": False, "clusters": ["m2"], "phases": {"m1": "Running", "m2": phase}}
+    return binding("j1", version=generation, meta={"generation": generation}, record=record, **placed | more)
+
+
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_moved_workload_that_still_runs_is_processed_again(phase):
+    """Otherwise it would run on both clusters, and the copy that Karmada missed would not be charged."""
+    store = Store()
+    clusters = (("clusters", cluster(name)) for name in ("m1", "m2"))
+    upsert(store, *clusters, ("jobs", job("j1")), ("bindings", moved(phase)))
+    assert not repairable_at(store, 0)
+    assert repairable_at(store, 60_000)
+    upsert(store, ("bindings", moved(phase, generation=6, phases={"m2": phase})))
+    assert not any(repairable_at(store, now) for now in range(60_000, 10_000_000, 60_000))
+
+
 @pytest.mark.parametrize(
     ("seen", "ready"),
     [
         pytest.param(evicted(5), "False", id="unreachable-cluster"),
         pytest.param(evicted(5, clusters=["m1"], paused=False), "True", id="placed"),
+        pytest.param(evicted(5, spec={"requiredBy": [{"namespace": "ns", "name": "rb"}]}), "True", id="dependency"),
         pytest.param(evicted(5, spec={"gracefulEvictionTasks": [{"fromCluster": "m1"}]}), "True", id="grace-period"),
     ],
 )

@@ -111,18 +111,13 @@ class Seen:
         pytest.param(patches.clear_clusters(Seen(has_clusters=True)), [SAME, PAUSED, CLEAR], id="clear"),
         pytest.param(
             patches.reprocess(Seen()),
-            [
-                SAME,
-                PAUSED,
-                {"op": "test", "path": "/spec/clusters", "value": None},
-                {"op": "add", "path": "/spec/clusters", "value": []},
-            ],
+            [SAME, {"op": "test", "path": TASKS, "value": None}, {"op": "add", "path": TASKS, "value": []}],
             id="process-again",
         ),
         pytest.param(
-            patches.reprocess(Seen(has_clusters=True)),
-            [SAME, PAUSED, {"op": "test", "path": "/spec/clusters", "value": []}, CLEAR],
-            id="process-again-with-empty-clusters",
+            patches.reprocess(Seen(has_eviction_tasks=True)),
+            [SAME, {"op": "test", "path": TASKS, "value": []}, {"op": "remove", "path": TASKS}],
+            id="process-again-with-empty-tasks",
         ),
         pytest.param(patches.update_pending_record(Seen(), RECORD), [SAME, PAUSED, ANNOTATE], id="note"),
     ],

@@ -244,7 +244,7 @@ def test_write_is_done_when_its_effect_is_observed(decision, seen, is_done):
     ("remarks", "effect"),
     [
         pytest.param({BindingCondition.PLACED_WITHOUT_ADMISSION}, "clear", id="leaked"),
-        pytest.param({BindingCondition.WORK_NOT_REMOVED}, "clear", id="work-not-removed"),
+        pytest.param({BindingCondition.WORK_NOT_REMOVED}, "touch", id="work-not-removed"),
         pytest.param({BindingCondition.RESUSPENDED_AFTER_ADMISSION}, "resume", id="paused-again"),
         pytest.param({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}, "resume", id="needs-no-admission"),
         pytest.param({BindingCondition.MOVED, BindingCondition.RESIZED}, None, id="not-accepted-yet"),
