@@ -340,10 +340,10 @@ class ActiveReservations:
         for node in leaf.path():
             charge_due = reservation.charges_by_queue.get(node.name, EMPTY)
             for name in (name for name in requested if charge_due.get(name, 0) > 0):
-                usage = quota.usage(node.name, name) + charge[name]
-                remaining = quota.limits[node.name].limit.get(name, 0) - usage
-                if node.limits_resource(name) and charge_due[name] > remaining:
-                    return _blocked_refusal(reservation, name, charge[name], max(remaining, 0), node)
+                free = quota.limits[node.name].limit.get(name, 0) - quota.usage(node.name, name)
+                unreserved = free - charge_due[name]
+                if node.limits_resource(name) and charge[name] > unreserved:
+                    return _blocked_refusal(reservation, name, charge[name], unreserved, node)
         if not quota.guaranteed:
             return None
         after = quota.overlay()
@@ -372,9 +372,8 @@ class ActiveReservations:
                     None,
                 )
                 if shared_queue is not None:
-                    return _blocked_refusal(
-                        reservation, refusal.resource, requested, refusal.available or 0, shared_queue
-                    )
+                    lacking = (refusal.asked or 0) - (refusal.available or 0)
+                    return _blocked_refusal(reservation, refusal.resource, requested, requested - lacking, shared_queue)
             after.add_assumed(after.tree.nodes[leaf_of_reservation.name], due)
         return None
 
@@ -388,10 +387,12 @@ class ActiveReservations:
 
 
 def _blocked_refusal(
-    reservation: JointReservation, resource: str, requested: int, remaining: int, queue: Node
+    reservation: JointReservation, resource: str, requested: int, unreserved: int, queue: Node
 ) -> Refusal:
+    """Return the refusal of a workload for which only *unreserved* quota of *queue* is free and not reserved."""
+    available = max(unreserved, 0)
     return Refusal(
-        Reason.BLOCKED_BY_RESERVATION, resource, requested, remaining, queue=queue.name, subject=reservation.first.path
+        Reason.BLOCKED_BY_RESERVATION, resource, requested, available, queue=queue.name, subject=reservation.first.path
     )
 
 
