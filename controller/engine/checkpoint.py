@@ -70,6 +70,10 @@ class History:
     """Admitted workloads that use reserved capacity, with the owner of the reservation (O9)."""
     spent_budgets: tuple[tuple[str, int], ...] = ()
     """Which part of its budget each reservation has spent on backfilled workloads, by owner (O9)."""
+    admitted_so_far: tuple[WorkloadUid, ...] = ()
+    """Workloads admitted by cut plans that the next plan continues (O3)."""
+    accepted: tuple[WorkloadUid, ...] = ()
+    """Moved or resized workloads that were found to fit where they are, before their records are updated (R1, D7)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +108,8 @@ def take_history(engine: Engine) -> History:
         spent_budgets=tuple(sorted(engine.context.windows.spent.items())),
         idle_reservations=tuple(sorted(cycle.idle_reservations.by_owner.items())),
         incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
+        admitted_so_far=tuple(sorted(engine.context.admitted_so_far)),
+        accepted=tuple(sorted(engine.index.accepted)),
         usability_changed_at=cluster_usage.usability_changed_at,
         has_begun=cluster_usage._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
         has_usability_changed=cluster_usage._has_usability_changed,  # noqa: SLF001 - the same
@@ -168,7 +174,7 @@ def roll_back(
 
 
 def _restore_timers(engine: Engine, history: History) -> None:
-    """Restore since when workloads and gangs are in the state they are in, and clusters usable."""
+    """Restore since when workloads, gangs and clusters are in their state, and what the last plans decided."""
     cycle, cluster_usage = engine.cycle, engine.cluster_usage
     heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
     cycle.starvation_timers.restore(heads, dict(history.expired_reservations))
@@ -179,6 +185,8 @@ def _restore_timers(engine: Engine, history: History) -> None:
     cycle.resize.spent_grace = {uid: (spent, ended) for uid, spent, ended in history.spent_resize_grace}
     cycle.startup.requeued = dict(history.rescheduled)
     cycle.startup.incomplete_gangs = dict(history.incomplete_gangs)
+    engine.context.admitted_so_far = frozenset(history.admitted_so_far)
+    engine.index.accepted = set(history.accepted)
     cluster_usage.usability_changed_at = history.usability_changed_at
     cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
     cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same

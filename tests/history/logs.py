@@ -69,12 +69,12 @@ class Log:
         """Begin another file with a snapshot."""
         self.items = [NewFile(Header(self.state.policy, self.now, is_whole=False), take_checkpoint(self.state))]
 
-    def plan(self, *, after: int = 1_000) -> Plan:
+    def plan(self, *, after: int = 1_000, most: int | None = None) -> Plan:
         self.now += after
-        plan, builder = self.state.plan(self.now), RecordBuilder(self.state)
+        plan, builder = self.state.plan(self.now, most=most), RecordBuilder(self.state)
         self.plans += 1
         records = (*builder.plan_records(plan), *builder.pending_records(plan.waits))
-        self.items.append(PlanRecord(PlanEntry(self.plans, self.now, None, REVISION, len(records)), records))
+        self.items.append(PlanRecord(PlanEntry(self.plans, self.now, most, REVISION, len(records)), records))
         return plan
 
     def write(self) -> None:
