@@ -21,6 +21,7 @@ from certs.injection import publish, published_bundles
 from certs.rotation import BUNDLE, CERTIFICATE, ensure_authority, ensure_leaf, prune_authorities
 from certs.settings import CertificateSettings
 from certs.store import SERVING, CertificateStore
+from controller.kube.certificates import is_issued_by
 from controller.kube.client import Api
 
 _TIMEOUT_SECONDS = 5.0
@@ -132,7 +133,7 @@ class CertificateReconciler:
             raise AuthorityError(f"the Secret of the certificate has no {BUNDLE}: use an issuer that provides its CA")
         newest = load_bundle(stored.files[BUNDLE])
         old = self._other_published(newest)
-        if old and self.settings.replica and self._all_replicas_serve(self._leaf()):
+        if old and self.settings.replica and self._is_covered(newest) and self._all_replicas_serve(self._leaf()):
             old = []
         self._publish(_pem([*newest, *old]))
 
@@ -140,9 +141,16 @@ class CertificateReconciler:
         """Return the CAs that are published besides *newest* and have not expired."""
         return [ca for ca in self._published() if ca not in newest and lifetime(ca).not_after > utc_now()]
 
+    def _is_covered(self, bundle: Sequence[x509.Certificate]) -> bool:
+        """Return whether a CA of *bundle* signed the stored serving certificate, or an intermediate one with it."""
+        return any(is_issued_by(authority, certificate) for authority in bundle for certificate in self._chain())
+
     def _leaf(self) -> x509.Certificate:
+        return self._chain()[0]
+
+    def _chain(self) -> list[x509.Certificate]:
         stored = self.store.read(SERVING)
-        return load_bundle(stored.files[CERTIFICATE] if stored else b"")[0]
+        return load_bundle(stored.files[CERTIFICATE] if stored else b"")
 
     def _published(self) -> list[x509.Certificate]:
         certificates: list[x509.Certificate] = []

@@ -106,6 +106,19 @@ def test_new_external_ca_is_published_next_to_the_old_one(emptied, replica, tmp_
     assert set(bundles(emptied)) == {second["ca.crt"]}
 
 
+def test_external_ca_without_its_certificate_removes_no_old_one(emptied, replica, tmp_path):
+    """Whoever manages the Secret may write the new CA first, while the certificate is still that of the old one."""
+    first, second = issued(), issued()
+    for name, contents in first.items():
+        (tmp_path / name).write_bytes(contents)
+    served = replica(tmp_path)
+    store_secret(emptied, first)
+    assert run(emptied, "ensure", "--external", "--replica", served.place).returncode == 0
+    store_secret(emptied, first | {"ca.crt": second["ca.crt"]})
+    assert run(emptied, "ensure", "--external", "--replica", served.place).returncode == 0
+    assert set(bundles(emptied)) == {second["ca.crt"] + first["ca.crt"]}
+
+
 def test_status_names_an_expired_external_certificate(emptied):
     store_secret(emptied, issued(at=NOW - 2 * DAY))
     status = run(emptied, "status", "--external").stdout.splitlines()
