@@ -35,10 +35,12 @@ class Webhook:
 
     def __init__(self, settings: WebhookSettings) -> None:
         self.settings = settings
-        self.certificate = Certificate(settings.certificate_directory, settings.client_ca)
+        self.published = PublishedBundle(settings.webhook_configuration)
+        self.certificate = Certificate(
+            settings.certificate_directory, settings.client_ca, reason_to_keep=self.published.reason_to_keep
+        )
         self.configuration = Configuration(settings.admission_configuration)
         self.queues = QueueCache()
-        self.published = PublishedBundle(settings.webhook_configuration)
         self.stopping = asyncio.Event()
         self._reason: str | None = None
         self.app = App(

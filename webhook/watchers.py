@@ -5,6 +5,7 @@ and readiness depends on the certificate alone.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -26,6 +27,8 @@ log = structlog.get_logger(__name__)
 
 #: The API server waits for the answer to a review during this list.
 LIST_TIMEOUT_SECONDS = 1.5
+#: Time for API servers to observe a new bundle before a certificate that needs it is served.
+_SETTLE_SECONDS = 5.0
 #: A leaf, intermediate certificates and a root.
 _MAX_LENGTH = 5
 _REMEDY = "run `python -m certs ensure` for this webhook configuration"
@@ -52,6 +55,8 @@ class PublishedBundle:
     def __init__(self, name: str) -> None:
         self._name = name
         self._bundles: Mapping[str, bytes] | None = None
+        self._superseded: list[tuple[float, Mapping[str, bytes]]] = []
+        """Earlier bundles that an API server may still use, with the time at which others were read."""
         self._read_error = f"webhook configuration {name!r} was not read yet"
 
     async def read(self, api: Api) -> None:
@@ -63,11 +68,16 @@ class PublishedBundle:
                 log.warning("webhook configuration read failed", name=self._name, reason=str(error))
             self._read_error = str(error)
             return
-        self._bundles = {
+        bundles = {
             f"{webhook.name} ({webhook_kind(path)})": webhook.client_config.bundle
             for path, webhooks in configurations.items()
             for webhook in webhooks
         }
+        now = time.monotonic()
+        self._superseded = [(at, earlier) for at, earlier in self._superseded if now < at + _SETTLE_SECONDS]
+        if self._bundles and bundles != self._bundles:
+            self._superseded.append((now, self._bundles))
+        self._bundles = bundles
         self._read_error = ""
 
     def not_ready_reason(self, chain: Sequence[x509.Certificate]) -> str | None:
@@ -76,10 +86,24 @@ class PublishedBundle:
             return f"cannot determine whether the served certificate is trusted: {self._read_error}"
         if not self._bundles:
             return f"webhook configuration {self._name!r} does not exist or has no webhooks: install it"
-        for webhook, bundle in self._bundles.items():
-            if not is_trusted(chain, _certificates(bundle)):
-                return f"the bundle published for {webhook} does not cover the served certificate: {_REMEDY}"
+        if webhook := _uncovered_webhook(self._bundles, chain):
+            return f"the bundle published for {webhook} does not cover the served certificate: {_REMEDY}"
         return None
+
+    def reason_to_keep(self, served: Sequence[x509.Certificate], new: Sequence[x509.Certificate]) -> str | None:
+        """Return why an API server that trusts *served* may not trust *new* yet, or ``None``."""
+        if self.not_ready_reason(served):
+            return None
+        for bundles in (self._bundles or {}, *(earlier for _, earlier in self._superseded)):
+            if webhook := _uncovered_webhook(bundles, new):
+                return f"API servers may not trust it yet, by the bundle published for {webhook}: {_REMEDY}"
+        return None
+
+
+def _uncovered_webhook(bundles: Mapping[str, bytes], chain: Sequence[x509.Certificate]) -> str | None:
+    """Return a webhook whose bundle does not cover *chain*, or ``None``."""
+    uncovered = (webhook for webhook, bundle in bundles.items() if not is_trusted(chain, _certificates(bundle)))
+    return next(uncovered, None)
 
 
 def _certificates(bundle: bytes) -> list[x509.Certificate]:

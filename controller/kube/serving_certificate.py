@@ -2,12 +2,13 @@
 
 Changed files are reloaded without closing connections; each new connection gets the newest valid pair. A missing,
 partly written, mismatched or expired pair makes the server not ready, with a remedy, until the files are correct again.
+A served pair that callers can verify is not replaced by one that they cannot verify yet.
 """
 
 import asyncio
 import contextlib
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -27,6 +28,9 @@ CERTIFICATE = "tls.crt"
 KEY = "tls.key"
 _REMEDY = "run `python -m certs ensure` for this folder, or mount the Secret that it writes"
 
+#: A certificate, followed by its intermediate certificates.
+Chain = tuple[x509.Certificate, ...]
+
 
 class CertificateError(Exception):
     """The files hold no matching certificate and key; the message names them and the remedy."""
@@ -40,15 +44,33 @@ class LoadedCertificate:
     not_before: datetime
     not_after: datetime
     contents: tuple[bytes, ...]
-    chain: tuple[x509.Certificate, ...]
+    chain: Chain
+
+    def invalid_reason(self, now: datetime) -> str | None:
+        """Return why the certificate is not valid at *now*, or ``None``."""
+        if now < self.not_before:
+            return f"the certificate is not valid before {self.not_before.isoformat()}: correct the host's clock"
+        if now >= self.not_after:
+            return f"the certificate expired at {self.not_after.isoformat()}: {_REMEDY}"
+        return None
 
 
 class Certificate:
-    """The certificate that is served, and why it is not valid."""
+    """The certificate that is served, and why it is not valid.
 
-    def __init__(self, directory: Path, client_ca: Path | None = None) -> None:
+    *reason_to_keep* returns why callers still need the served chain, its first argument, and not the new one.
+    """
+
+    def __init__(
+        self,
+        directory: Path,
+        client_ca: Path | None = None,
+        *,
+        reason_to_keep: Callable[[Chain, Chain], str | None] = lambda _, __: None,
+    ) -> None:
         self._directory = directory
         self._client_ca = client_ca
+        self._reason_to_keep = reason_to_keep
         self._served: LoadedCertificate | None = None
         self._load_error: str | None = f"no certificate was read from {directory} yet"
         # The listening context never changes; each handshake switches to the context of the newest pair.
@@ -75,7 +97,7 @@ class Certificate:
         return self._load_error if self._served else None
 
     @property
-    def chain(self) -> tuple[x509.Certificate, ...]:
+    def chain(self) -> Chain:
         """The served certificate and its intermediate certificates."""
         return self._served.chain if self._served else ()
 
@@ -84,7 +106,9 @@ class Certificate:
         try:
             contents = (*read_pair(self._directory), *read_client_ca(self._client_ca))
             if self._served is None or contents != self._served.contents:
-                self._served = load(self._directory, contents)
+                loaded = load(self._directory, contents)
+                self._check_replacement(loaded, utc_now())
+                self._served = loaded
                 log.info(
                     "certificate loaded", directory=str(self._directory), not_after=self._served.not_after.isoformat()
                 )
@@ -104,13 +128,15 @@ class Certificate:
         """Return why the certificate served at *now* is not valid, or ``None``."""
         if self._served is None:
             return self._load_error
-        if now < self._served.not_before:
-            return (
-                f"the certificate is not valid before {self._served.not_before.isoformat()}: correct the host's clock"
-            )
-        if now >= self._served.not_after:
-            return f"the certificate expired at {self._served.not_after.isoformat()}: {_REMEDY}"
-        return None
+        return self._served.invalid_reason(now)
+
+    def _check_replacement(self, new: LoadedCertificate, now: datetime) -> None:
+        """Raise `CertificateError` if callers can verify the served certificate at *now*, but not *new*."""
+        served = self._served
+        if served is None or served.invalid_reason(now):
+            return
+        if reason := new.invalid_reason(now) or self._reason_to_keep(served.chain, new.chain):
+            raise CertificateError(f"the new certificate in {self._directory} is not served yet: {reason}")
 
     def _select_context(
         self, connection: ssl.SSLSocket | ssl.SSLObject, _name: str | None, _context: ssl.SSLContext

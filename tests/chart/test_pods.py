@@ -116,12 +116,13 @@ def test_tc6_webhook_stays_available_during_updates(rendered):
     assert budget["selector"]["matchLabels"].items() <= deployment["template"]["metadata"]["labels"].items()
 
 
-def test_upgrade_publishes_a_renewed_ca_before_its_certificates(rendered):
-    pod = rendered.pods()["vg-volcano-global-install-1"]
+@pytest.mark.parametrize("mode", ["SelfSigned", "External"])
+def test_upgrade_publishes_a_renewed_ca_before_its_certificates(render, mode):
+    pod = render({"certs": {"mode": mode}}).pods()["vg-volcano-global-install-1"]
     (container,) = [each for each in pod["initContainers"] if each["name"] == "certificates"]
     settings = parse_flags(["ensure", *container["args"]])
     assert settings.webhook_configuration == ("volcano-global",)
-    assert settings.before_registration
+    assert (settings.before_registration, settings.external) == (True, mode == "External")
     (mount,) = [each for each in container["volumeMounts"] if each["name"] == "karmada"]
     assert str(settings.kubeconfig.parent) == mount["mountPath"]
 

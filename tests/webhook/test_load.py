@@ -8,12 +8,13 @@ import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import ExitStack, asynccontextmanager, closing, suppress
+from datetime import UTC, datetime, timedelta
 
 import aiohttp
 import msgspec
 import pytest
 
-from certs.authority import load_bundle
+from certs.authority import create_authority, issue, load_bundle
 from certs.reconciler import CertificateReconciler, served_certificates
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, DirectoryStore
@@ -134,12 +135,16 @@ class Site:
             self.store, CertificateSettings(command="ensure", authority=authority, **options | more)
         )
 
-    def rotate(self, *, authority: bool) -> None:
-        """Rotate once, and wait until every replica serves the new certificate and old CAs have left the bundle."""
-        options = {
+    def publishing(self) -> dict[str, tuple[str, ...]]:
+        """Return the options for publishing the bundle."""
+        return {
             "webhook_configuration": ("volcano-global",),
             "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
         }
+
+    def rotate(self, *, authority: bool) -> None:
+        """Rotate once, and wait until every replica serves the new certificate and old CAs have left the bundle."""
+        options = self.publishing()
         self.reconciler(authority=authority, **options).run(rotate=True)
         leaf = load_bundle(self.store.read(SERVING).files["tls.crt"])[0]
         wait_until(lambda: set(served_certificates(options["replica"]).values()) == {leaf}, "the new certificate")
@@ -151,8 +156,11 @@ class Site:
 
     def trusted(self) -> ssl.SSLContext:
         """Return a context that trusts the published bundle."""
-        found = self.plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]
-        return ssl.create_default_context(cadata=base64.b64decode(found["caBundle"]).decode())
+        return ssl.create_default_context(cadata=self.bundle().decode())
+
+    def bundle(self) -> bytes:
+        """Return the published bundle."""
+        return base64.b64decode(self.plane.admin.get(CONFIGURATION)["webhooks"][0]["clientConfig"]["caBundle"])
 
 
 @asynccontextmanager
@@ -237,6 +245,26 @@ async def test_f20_rotations_under_load_fail_no_call(plane, karmada, tmp_path, l
                 site.rotate(authority=True)
 
     await under_load(plane, karmada, tmp_path, rotate)
+
+
+async def test_f20_new_external_ca_under_load_fails_no_call(plane, karmada, tmp_path):
+    """cert-manager replaces the CA together with the certificate; the CA is published later."""
+
+    def replace(site):
+        now, day = datetime.now(UTC), timedelta(days=1)
+        authority = create_authority(now, 9 * day)
+        leaf = issue(authority, ["localhost", "127.0.0.1"], now=now, validity=day)
+        files = {"tls.crt": leaf.certificate_pem(), "tls.key": leaf.key_pem(), "ca.crt": authority.certificate_pem()}
+        site.store.write(SERVING, files, expected=site.store.read(SERVING))
+        for replica in site.replicas:
+            assert "is not served yet" in replica.wait_for("certificate load failed")["reason"]
+        options = site.publishing() | {"external": True}
+        site.reconciler(**options).run()
+        wait_until(lambda: set(served_certificates(options["replica"]).values()) == {leaf.certificate}, "served")
+        site.reconciler(**options).run()
+        assert site.bundle() == authority.certificate_pem()
+
+    await under_load(plane, karmada, tmp_path, replace)
 
 
 @pytest.mark.parametrize("times", [1, pytest.param(10, marks=pytest.mark.long)])

@@ -87,8 +87,8 @@ def put(folder, certificate, key):
     (folder / "tls.key").write_bytes(key)
 
 
-def put_leaf(folder):
-    pair = issue(create_authority(NOW, timedelta(days=9)), ["localhost"], now=NOW, validity=timedelta(days=1))
+def put_leaf(folder, *, now=NOW):
+    pair = issue(create_authority(now, timedelta(days=9)), ["localhost"], now=now, validity=timedelta(days=1))
     put(folder, pair.certificate_pem(), pair.key_pem())
     return pair
 
@@ -122,6 +122,21 @@ def test_invalid_folder_names_the_remedy_and_recovers(tmp_path, spoil):
     certificate.refresh()
     assert (certificate.not_ready_reason(NOW), certificate.not_after) == (None, ends)
     assert "python -m certs ensure" in certificate.warning
+
+
+@pytest.mark.parametrize(
+    ("days", "expected"),
+    [pytest.param(-2, "expired at", id="expired"), pytest.param(2, "is not valid before", id="not-yet-valid")],
+)
+def test_valid_certificate_is_not_replaced_by_an_invalid_one(tmp_path, days, expected):
+    put_leaf(tmp_path / "tls")
+    certificate = Certificate(tmp_path / "tls")
+    certificate.refresh()
+    ends = certificate.not_after
+    put_leaf(tmp_path / "tls", now=NOW + timedelta(days=days))
+    certificate.refresh()
+    assert (certificate.not_ready_reason(NOW), certificate.not_after) == (None, ends)
+    assert expected in certificate.warning
 
 
 @pytest.mark.parametrize(
