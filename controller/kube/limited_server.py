@@ -1,17 +1,49 @@
 """An aiohttp server whose callers cannot use up its connections: anybody that reaches a port may open many."""
 
 import asyncio
+import logging
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import StreamReader, web
 from aiohttp.abc import AbstractStreamWriter
+from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
 from controller.kube.serving_certificate import abort
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+
+_MALFORMED_SECONDS = 60.0
+
+
+class MalformedRequestFilter(logging.Filter):
+    """Logs at most one malformed request a minute, in one line: anybody may send many, and they are answered 400."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._silent_until = float("-inf")
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Return whether *record* is logged; that of a malformed request becomes a warning without a traceback."""
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        now = time.monotonic()
+        if now < self._silent_until:
+            return False
+        self._silent_until = now + _MALFORMED_SECONDS
+        # Not what the caller sent, which may be long or secret.
+        record.msg = "malformed request refused (%s); further ones within a minute are not logged"
+        record.args = (type(error).__name__,)
+        record.levelno, record.levelname, record.exc_info = logging.WARNING, "WARNING", None
+        return True
+
+
+_logger = logging.getLogger(__name__)
+_logger.addFilter(MalformedRequestFilter())
 
 
 class LimitedServer(web.Server):
@@ -30,7 +62,14 @@ class LimitedServer(web.Server):
         lifetime_seconds: float | None = None,
         **options: Any,
     ) -> None:
-        super().__init__(handler, request_factory=self._make_request, access_log=None, auto_decompress=False, **options)
+        super().__init__(
+            handler,
+            request_factory=self._make_request,
+            access_log=None,
+            logger=_logger,
+            auto_decompress=False,
+            **options,
+        )
         self._max_connections = max_connections
         self._header_seconds = header_seconds
         self._lifetime_seconds = lifetime_seconds

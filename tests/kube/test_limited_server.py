@@ -1,0 +1,66 @@
+"""Tests what callers can make a server log."""
+
+import asyncio
+import logging
+
+import pytest
+from aiohttp import web
+
+from controller.kube.limited_server import LimitedServer, MalformedRequestFilter
+
+MALFORMED = (
+    b"GET /healthz HTTP/9.9.9\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nno colon\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nContent-Length: x\r\n\r\n",
+    b"GET /healthz HTTP/1.1\r\nA: " + b"a" * 20_000 + b"\r\n\r\n",
+    b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nx\r\n",
+    b"\x16\x03\x01\x00",
+)
+
+
+@pytest.fixture
+def server_log(caplog):
+    """Return the log of servers, in which no malformed request has been logged yet."""
+    logger = logging.getLogger("controller.kube.limited_server")
+    (given,) = logger.filters
+    fresh = MalformedRequestFilter()
+    logger.removeFilter(given)
+    logger.addFilter(fresh)
+    yield caplog
+    logger.removeFilter(fresh)
+    logger.addFilter(given)
+
+
+async def answer_to(handler, requests) -> list[bytes]:
+    """Return the status lines of the answers to *requests*, each on a connection of its own."""
+    server = LimitedServer(handler, max_connections=10)
+    sockets = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    found = []
+    async with sockets:
+        for request in requests:
+            reader, writer = await asyncio.open_connection(*sockets.sockets[0].getsockname())
+            writer.write(request)
+            found.append((await reader.readline()).strip())
+            writer.close()
+        await server.shutdown(1)
+    return found
+
+
+async def test_malformed_requests_are_logged_once_in_one_line(server_log):
+    async def handler(request):
+        await request.read()
+        return web.Response()
+
+    answers = await answer_to(handler, MALFORMED * 3)
+    assert {line.split()[1] for line in answers} == {b"400"}
+    (record,) = server_log.records
+    assert (record.levelname, record.exc_info) == ("WARNING", None)
+    assert record.getMessage().startswith("malformed request refused")
+
+
+async def test_each_error_of_a_handler_is_logged(server_log):
+    async def handler(_):
+        raise RuntimeError("broken")
+
+    await answer_to(handler, [b"GET / HTTP/1.1\r\nHost: a\r\n\r\n"] * 2)
+    assert [(record.levelname, str(record.exc_info[1])) for record in server_log.records] == [("ERROR", "broken")] * 2
