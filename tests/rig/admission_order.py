@@ -94,6 +94,12 @@ class AdmissionOrder:
                 delay = 0 if now is None or (before.clusters and before.listed) else _UNPLACED_SECONDS
                 self._ended = [each for each in self._ended if each[1] != before.uid]
                 self._ended.append((change.at + delay, before.uid, self._hold(before, change.at)))
+            elif before is not None and before.listed and (now is None or not (now.holds or now.listed)):
+                # An evicted workload is charged until no cluster reports it any more.
+                left = replace(self._hold(before, change.at), is_anywhere=True)
+                self._ended = [each for each in self._ended if each[1] != before.uid or each[0] > change.at]
+                if before.uid not in {uid for _, uid, _ in self._ended}:
+                    self._ended.append((change.at, before.uid, left))
 
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
         """Yield a violation for each pending workload that should have been admitted instead of *after*.
