@@ -81,25 +81,38 @@ def still_evicting(binding: CachedBinding, requests: WorkloadRequests | None) ->
 
 
 def remaining(
-    binding: CachedBinding, requests: WorkloadRequests | None, *, placeable_until: int | None = None
+    binding: CachedBinding,
+    requests: WorkloadRequests | None,
+    *,
+    leaving: WorkloadRequests | None = None,
+    placeable_until: int | None = None,
 ) -> Admission | None:
     """Return what a suspended workload still holds on clusters that it has not left, ``None`` if it has left all.
 
-    It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). A
-    workload that was evicted before Karmada placed it may still be placed until *placeable_until*.
+    It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). Until
+    then the cluster runs what is *leaving*, whatever its template requests now. A workload that was evicted before
+    Karmada placed it may still be placed until *placeable_until*.
     """
     if not binding.targets and not binding.details.evicting and not binding.progress and placeable_until is None:
         return None
     requests = requests or _NO_REQUESTS
+    leaving = leaving or requests
     parts = dict(_requests_by_cluster(binding.targets, requests))
     if placeable_until is not None and binding.record is not None:
         parts |= dict.fromkeys(binding.record.clusters, requests.total)
-    for name in (*binding.evicting_from, *(reported.cluster for reported in binding.progress)):
-        parts.setdefault(name, requests.total)
-    parts = _add_excess_pods(parts, binding, requests)
+    left = {name: part for name, part in _requests_on_left_clusters(binding, leaving).items() if name not in parts}
+    parts = _add_excess_pods(parts, binding, requests) | _add_excess_pods(left, binding, leaving)
     reported = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, requests, admitted_at=0)
     return replace(admission, ends_at=None if reported else placeable_until) if parts else None
+
+
+def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequests) -> dict[ClusterName, Resources]:
+    """Return the requests on each cluster that it is leaving: of its replicas there, or all where these are unknown."""
+    replicas = {assignment.name: assignment.replicas or 0 for assignment in binding.details.evicting}
+    for reported in binding.progress:
+        replicas[reported.cluster] = max(replicas.get(reported.cluster, 0), reported.replicas)
+    return {name: _cluster_requests(Assignment(name, count or None), requests) for name, count in replicas.items()}
 
 
 def _requests_by_cluster(targets: Iterable[Assignment], requests: WorkloadRequests) -> dict[ClusterName, Resources]:

@@ -134,7 +134,7 @@ class _Rollout:
 
 
 class DispatchedRequests:
-    """Stores the requests of each placed workload while it may be dispatched, and the largest since then."""
+    """Stores what clusters may run of each placed workload: its requests, until it has left the clusters."""
 
     def __init__(self) -> None:
         self._demands: dict[WorkloadUid, WorkloadRequests] = {}
@@ -148,7 +148,9 @@ class DispatchedRequests:
         *generation* is that of the template.
         """
         if not binding.targets or binding.is_suspended:
-            self.forget(binding.uid)
+            self._rollouts.pop(binding.uid, None)
+            if not binding.progress and not binding.details.evicting:
+                self.forget(binding.uid)
             return requests
         known = self._demands.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:
@@ -179,8 +181,15 @@ class DispatchedRequests:
             rollout.outdated = requests, extra, replace(requests, total=add(requests.total, extra))
         return rollout.outdated[2]
 
+    def leaving_requests(self, uid: WorkloadUid) -> WorkloadRequests | None:
+        """Return what clusters run of an evicted workload until it has left them, ``None`` if that is unknown.
+
+        Karmada dispatches no change of its template to them any more.
+        """
+        return self._demands.get(uid)
+
     def forget(self, uid: WorkloadUid) -> None:
-        """Forget a deleted workload."""
+        """Forget a deleted workload, or one that has left its clusters."""
         self._demands.pop(uid, None)
         self._rollouts.pop(uid, None)
 

@@ -127,6 +127,8 @@ class _Inputs(msgspec.Struct, frozen=True):
     queue: QueueName
     local_state: LocalState
     membership: Membership
+    leaving: WorkloadRequests | None = None
+    """What the clusters run that it is leaving; ``None``: what its template requests."""
     unmapped_claim: str = ""
     """A ResourceClaimTemplate of its pods that the configuration does not map to resources."""
 
@@ -156,7 +158,8 @@ def build_workload(
     )
     unmapped = context.requests.unmapped_claim(template)
     hyperjob_membership = resolve_membership(template, context.hyperjobs)
-    inputs = _Inputs(binding, template, requests, queue, local_state, hyperjob_membership, unmapped)
+    leaving = context.dispatched_requests.leaving_requests(binding.uid) if binding.is_suspended else None
+    inputs = _Inputs(binding, template, requests, queue, local_state, hyperjob_membership, leaving, unmapped)
     status = _with_local_state(_with_record(inputs, _observed_status(inputs)), local_state)
     conditions = frozenset(
         (
@@ -317,7 +320,9 @@ def _suspended_status(inputs: _Inputs) -> _Status:
             charge.admission,
             conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
         )
-    left = charges.remaining(binding, requests, placeable_until=inputs.local_state.placeable_until)
+    left = charges.remaining(
+        binding, requests, leaving=inputs.leaving, placeable_until=inputs.local_state.placeable_until
+    )
     hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=left.cluster_charges[0].cluster) if left else None
     condition = (
         BindingCondition.PLACED_WITHOUT_ADMISSION

@@ -304,6 +304,45 @@ def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
     assert seen == charges
 
 
+@pytest.mark.parametrize(
+    ("replicas", "cpu"),
+    [
+        pytest.param(4, "500m", id="unchanged"),
+        pytest.param(1, "500m", id="scaled-down"),
+        pytest.param(0, "500m", id="scaled-to-zero"),
+        pytest.param(40, "500m", id="scaled-up"),
+        pytest.param(4, "1m", id="smaller-pods"),
+    ],
+)
+def test_leaving_deployment_is_charged_for_what_its_clusters_run(replicas, cpu):
+    """P5: Karmada dispatches no change of the template to a cluster that the workload is leaving."""
+    store, running = Store(DEPLOYMENTS), {name: {"replicas": 2, "readyReplicas": 2} for name in ("m1", "m2")}
+    charged_deployment(store, {"m1": 2, "m2": 2}, statuses=running)
+    evicted = admission_record("rb-web", queue="a", evictions=1)
+    task = {"fromCluster": "m2", "reason": "Preempted", "producer": "volcano-global"}
+    spec = {"replicas": replicas or None, "gracefulEvictionTasks": [task]}
+    template = deployment(spec={"replicas": replicas})
+    bound = deployment_binding(cpu=cpu, paused=True, record=evicted, clusters=[], spec=spec, statuses=running)
+    leaving = received(store, (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
+    two = {"cpu": 1000, "pods": 2000}
+    assert leaving.admission.cluster_charges == (ClusterCharge("m2", two), ClusterCharge("m1", two))
+    bound = deployment_binding(cpu=cpu, paused=True, record=evicted, clusters=[], spec={"replicas": replicas or None})
+    left = received(store, (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
+    assert left.admission is None
+
+
+def test_leaving_job_is_charged_for_its_earlier_tasks():
+    """Its status names no pods, and its template is smaller now."""
+    store, evicted = Store(), admission_record("rb-j1", queue="a", evictions=1)
+    running = {"m1": {"state": {"phase": "Running"}}}
+    bound = binding("j1", record=SMALL, paused=False, clusters=["m1"], statuses=running)
+    assert received(store, ("bindings", bound), ("jobs", job("j1", replicas=3))).workloads["rb-j1"].has_resized
+    bound = binding("j1", record=evicted, paused=True, clusters=[], statuses=running)
+    leaving = received(store, ("bindings", bound), ("jobs", job("j1", replicas=1))).workloads["rb-j1"]
+    assert leaving.admission.charge == {"cpu": 3000, "pods": 3000}
+    assert leaving.requirements.requests == ONE
+
+
 @given(
     total=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),
     charge=st.dictionaries(st.sampled_from(["cpu", "memory", "pods"]), st.integers(0, 3)),
