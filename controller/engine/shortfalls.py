@@ -43,7 +43,8 @@ def shortfalls(engine: Engine, uid: WorkloadUid) -> tuple[Shortfall, ...]:
     if reason is None:
         return ()
     quota = engine.queue_shares.quota if engine.queue_shares is not None else None
-    shortfalls_found = [_shortfall(quota, reason)]
+    queue = engine.workloads[uid].queue
+    shortfalls_found = [_shortfall(quota, queue, reason)]
     if uid in engine.pending:
         shortfalls_found += _class_shortfalls(engine, engine.pending.class_of(uid))
     unique: dict[tuple[object, ...], Shortfall] = {}
@@ -58,26 +59,26 @@ def _class_shortfalls(engine: Engine, workload_class: WorkloadClass) -> Iterator
     if queue_shares is None or node is None or not workload_class.is_waiting:
         return
     if workload_class.inadmissible is not None:
-        yield _shortfall(queue_shares.quota, workload_class.inadmissible)
+        yield _shortfall(queue_shares.quota, workload_class.queue, workload_class.inadmissible)
     node = queue_shares.quota.tree.nodes[workload_class.queue]
     yield from _queue_shortfalls(queue_shares.quota, node, workload_class.charge)
     present = engine.queue_usage.current_quota()
     if present is not None:
         yield from _queue_shortfalls(present, present.tree.nodes[workload_class.queue], workload_class.charge)
-    yield from cluster_shortfalls(engine.feasibility_cache, queue_shares.quota, workload_class.requirements)
+    yield from cluster_shortfalls(engine.feasibility_cache, workload_class.requirements)
     refusal = engine.cycle.reasons.of_class(workload_class)
     if refusal is not None:
-        yield _shortfall(queue_shares.quota, refusal)
+        yield _shortfall(queue_shares.quota, workload_class.queue, refusal)
 
 
 def _queue_shortfalls(quota: Quota, node: Node, charge: Resources) -> Iterator[Shortfall]:
     """Yield the limits on the path of *node* that *charge* exceeds, full queues before guarantees."""
     faults = list(quota.violations(node, charge))
     for fault in sorted(faults, key=lambda fault: fault.reason is Reason.BLOCKED_BY_GUARANTEE):
-        yield _quota_shortfall(quota, fault)
+        yield _quota_shortfall(quota, node.name, fault)
 
 
-def _quota_shortfall(quota: Quota, fault: Refusal) -> Shortfall:
+def _quota_shortfall(quota: Quota, leaf: QueueName, fault: Refusal) -> Shortfall:
     name = QueueName(fault.queue or "")
     requested = fault.asked or 0
     return Shortfall(
@@ -88,16 +89,26 @@ def _quota_shortfall(quota: Quota, fault: Refusal) -> Shortfall:
         free=fault.available,
         lacks=requested - (fault.available or 0),
         queue=name,
-        guaranteed=_limiting_guarantees(quota, quota.tree.nodes[name], fault),
+        guaranteed=_limiting_guarantees(quota, quota.tree.nodes[leaf], quota.tree.nodes[name], fault),
     )
 
 
-def _limiting_guarantees(quota: Quota, node: Node, fault: Refusal) -> tuple[tuple[QueueName, int], ...]:
-    """Return the guarantees that lower the limit: those of a full queue's siblings, else of its own children."""
+def _limiting_guarantees(quota: Quota, leaf: Node, node: Node, fault: Refusal) -> tuple[tuple[QueueName, int], ...]:
+    """Return the guarantees that lower the limit: those of a full queue's siblings, else of its own children.
+
+    Of the child on the path of *leaf*, the part that the workload itself would use does not count.
+    """
     resource = fault.resource or ""
     if fault.reason is Reason.BLOCKED_BY_GUARANTEE:
+        requested = fault.asked or 0
+        raised = {above.name: raised for above, raised in quota.reservation_increases(leaf, resource, requested)}
         idle = (
-            (child.name, quota.reservation(child, resource) - quota.usage(child.name, resource))
+            (
+                child.name,
+                quota.reservation(child, resource)
+                - quota.usage(child.name, resource)
+                - (requested - raised[node.name] if child.name in raised else 0),
+            )
             for child in node.children
         )
         return tuple((name, amount) for name, amount in idle if amount > 0)
@@ -126,14 +137,14 @@ class Gap:
 
 
 def cluster_shortfalls(
-    feasibility_cache: FeasibilityCache, quota: Quota | None, requirements: SchedulingRequirements
+    feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements
 ) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack; nothing if the workload fits."""
     refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
     if refusal is None:
         return
     if refusal.reason is Reason.BLOCKED_BY_RESERVATION:
-        yield _shortfall(quota, refusal)
+        yield _plain_shortfall(refusal)
         return
     for gap in cluster_gaps(feasibility_cache, requirements):
         for resource in sorted(gap.missing):
@@ -141,9 +152,9 @@ def cluster_shortfalls(
             refusal_of_cluster = Refusal(
                 Reason.INSUFFICIENT_CAPACITY, resource, gap.requests[resource], free, cluster=gap.cluster
             )
-            yield _shortfall(quota, refusal_of_cluster)
+            yield _plain_shortfall(refusal_of_cluster)
     if refusal.resource is None:
-        yield _shortfall(quota, refusal)
+        yield _plain_shortfall(refusal)
 
 
 def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements) -> list[Gap]:
@@ -191,10 +202,14 @@ def _relative_gap(gap: Gap) -> tuple[Fraction, ClusterName]:
     ), gap.cluster
 
 
-def _shortfall(quota: Quota | None, refusal: Refusal) -> Shortfall:
+def _shortfall(quota: Quota | None, leaf: QueueName, refusal: Refusal) -> Shortfall:
     """Return *refusal* with its amounts, and the guarantees that lower the limit it names."""
-    if quota is not None and refusal.reason in _QUOTA and refusal.queue in quota.tree.nodes:
-        return _quota_shortfall(quota, refusal)
+    if quota is not None and refusal.reason in _QUOTA and {refusal.queue, leaf} <= quota.tree.nodes.keys():
+        return _quota_shortfall(quota, leaf, refusal)
+    return _plain_shortfall(refusal)
+
+
+def _plain_shortfall(refusal: Refusal) -> Shortfall:
     has_amounts = refusal.asked is not None and refusal.available is not None
     return Shortfall(
         refusal.reason,

@@ -126,6 +126,18 @@ def test_sibling_guarantees_that_lower_a_limit_are_listed(explain):
     assert waiting["remedy"] == "add 2 cpu to cluster 'm' (10 allocatable)"
 
 
+def test_own_guarantee_is_available_and_not_for_others(explain):
+    guaranteed = (queue(name, guarantee={"resource": {"cpu": cpu}}) for name, cpu in (("a", 1), ("b", 3)))
+    old = running("old", {"cpu": 4}, on="m", queue="c")
+    documents = cluster("m", {"cpu": 10}), *guaranteed, queue("c"), *old, job("j", {"cpu": 4}, queue="a")
+    waiting = explain(*documents, output="json").answer["waiting"]
+    assert waiting["reason"] == "BlockedByGuarantee"
+    assert [each["message"] for each in waiting["missing"]] == [
+        "all clusters together: requests 4 cpu, free 3, lacks 1; guaranteed to others: b 3"
+    ]
+    assert waiting["remedy"] == "add 1 cpu to cluster 'm' (10 allocatable)"
+
+
 def test_remedy_behind_a_queue_head_is_not_complete(explain):
     waiting = explain(
         cluster("m", {"cpu": 8}),

@@ -155,7 +155,9 @@ class Quota:
                 reason = Reason.QUEUE_LIMIT_REACHED if above.parent else Reason.INSUFFICIENT_CAPACITY
                 yield Refusal(reason, resource, asked, free, queue=above.name)
             elif raised > 0 and raised > (unreserved := self.unreserved(above, resource)):
-                yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, unreserved, queue=above.name)
+                # What the guarantees on its own path cover is reserved for it.
+                available = unreserved + asked - raised
+                yield Refusal(Reason.BLOCKED_BY_GUARANTEE, resource, asked, available, queue=above.name)
 
     def _inherits_limit(self, node: Node, resource: str) -> bool:
         """Return whether the limit of *node* is its parent's: no capability and no guarantee of a sibling sets it."""
