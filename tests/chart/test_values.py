@@ -1,5 +1,6 @@
 """Tests the values of the chart: lint, schema, and the rendered configuration."""
 
+import contextlib
 import json
 import re
 from datetime import timedelta
@@ -275,3 +276,17 @@ def test_notes_warn_about_unauthenticated_callers(helm, values, is_warned):
     notes = helm.run("install", RELEASE, str(CHART), "--namespace", NAMESPACE, "--dry-run=client", values=values)
     assert ("WARNING: the webhook does not authenticate its callers" in notes) is is_warned
     assert ("Remedy: set webhook.clientCa.secretName" in notes) is is_warned
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_refused"), [pytest.param(RELEASE, True, id="ours"), pytest.param(None, False, id="issuers")]
+)
+def test_upgrade_to_an_external_secret_does_not_delete_it(helm, control_plane, namespace, owner, is_refused):
+    """Helm deletes what is no longer rendered, also if an issuer has taken it over meanwhile."""
+    annotations = {"meta.helm.sh/release-name": owner} if owner else {}
+    metadata = {"name": f"{RELEASE}-volcano-global-webhook-tls", "annotations": annotations}
+    control_plane.admin.create(f"/api/v1/namespaces/{namespace}/secrets", {"metadata": metadata})
+    flags = ("--namespace", namespace, "--dry-run=server", "--kubeconfig", control_plane.kubeconfig("admin"))
+    expected = pytest.raises(HelmError, match=r"set certs\.secretName") if is_refused else contextlib.nullcontext()
+    with expected:
+        helm.run("template", RELEASE, CHART, *flags, values={"certs": {"mode": "External"}})
