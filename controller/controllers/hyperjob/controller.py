@@ -187,6 +187,7 @@ class HyperJobController:
     ) -> None:
         if before is not None and (after is None or after.uid != before.uid):
             self._known.pop(before.uid, None)
+            self._reconciler.forget(before.uid)
             self._dependencies.hyperjob_changed(before.uid, None)
         if after is not None:
             self._dependencies.hyperjob_changed(after.uid, cached_hyperjob_of(after))

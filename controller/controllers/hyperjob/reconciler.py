@@ -203,6 +203,11 @@ class Reconciler:
     rejections: dict[str, _Rejection] = field(default_factory=dict)
     """What the API server has rejected last, by UID of the HyperJob."""
 
+    def forget(self, uid: str) -> None:
+        """Forget a deleted HyperJob: its annotations and parts may be large."""
+        self.known.pop(uid, None)
+        self.rejections.pop(uid, None)
+
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
         """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
 

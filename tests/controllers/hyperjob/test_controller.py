@@ -169,6 +169,17 @@ def test_binding_of_an_earlier_job_does_not_place_a_part(uid, is_placed):
     assert (stage.placement(NAMESPACE, "llm-t-0") is not None) == is_placed
 
 
+def test_deleted_hyperjob_is_forgotten():
+    """Up to a thousand of them, with annotations of 256 KiB each, would fill the memory."""
+    stage = unstarted()
+    reconciler = stage._reconciler
+    reconciler.known["uid-1"] = reconciler.rejections["uid-1"] = None
+    stage.update(HYPERJOBS, observed(document(), uid="uid-1", resourceVersion="2"))
+    assert (len(reconciler.known), len(reconciler.rejections)) == (1, 1)
+    stage.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
+    assert (len(reconciler.known), len(reconciler.rejections)) == (0, 0)
+
+
 async def test_other_tasks_run_between_two_hyperjobs():
     """A pass over all HyperJobs, of which none has changed, may take seconds."""
     stage = unstarted()
