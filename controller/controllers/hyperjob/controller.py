@@ -19,7 +19,15 @@ from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
 from controller.cache.dynamic_informers import served_path
-from controller.cache.objects import VOLCANO_JOB, BindingKey, CachedBinding, CachedHyperJob, ObjectKey, TemplateKey
+from controller.cache.objects import (
+    VOLCANO_JOB,
+    BindingKey,
+    CachedBinding,
+    CachedHyperJob,
+    ObjectKey,
+    TemplateKey,
+    is_finished,
+)
 from controller.cache.store import Store
 from controller.controllers.hyperjob.children import cached_hyperjob_of
 from controller.controllers.hyperjob.observed import (
@@ -148,7 +156,7 @@ class HyperJobController:
             return None  # of the Job that had its name before; Karmada deletes it once the cluster has answered
         if binding.is_suspended or not binding.targets:
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
-        return PartPlacement(tuple(target.name for target in binding.targets))
+        return PartPlacement(tuple(target.name for target in binding.targets), has_finished=is_finished(binding))
 
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Add an object that the API server has just returned; objects of no HyperJob are not cached."""

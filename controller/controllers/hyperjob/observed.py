@@ -100,6 +100,8 @@ class PartPlacement:
 
     clusters: tuple[str, ...] = ()
     pending_reason: PendingReason | None = None
+    has_finished: bool = True
+    """Whether the clusters report it finished; otherwise a final phase in its Job's status precedes its admission."""
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
@@ -242,6 +244,8 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
     if placed is not None and not placed.clusters:
         # An evicted job is pending, also where its pods complete or fail before the grace period ends (D8).
         return "Pending"
+    if phase in {"Completed", *_FAILURES} and placed is not None and not placed.has_finished:
+        return "Admitted"
     if phase == "Completed":
         return "Completed"
     if phase in _FAILURES:

@@ -62,9 +62,10 @@ async def gone(admin, resource, name):
     await poll(is_gone, f"{name} gone")
 
 
-def binding_on(cluster, template_uid=""):
+def binding_on(cluster, template_uid="", phase="Completed"):
     """Return the binding of the part ``llm-t-0``."""
-    found = binding("llm-t-0", namespace=NAMESPACE, paused=False, clusters=[cluster], template_uid=template_uid)
+    on_cluster = {"clusters": [cluster], "phases": {cluster: phase}}
+    found = binding("llm-t-0", namespace=NAMESPACE, paused=False, template_uid=template_uid, **on_cluster)
     return Store().bindings.decode(found)
 
 
@@ -178,6 +179,12 @@ def test_deleted_hyperjob_is_forgotten():
     assert (len(reconciler.known), len(reconciler.rejections)) == (1, 1)
     stage.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
     assert (len(reconciler.known), len(reconciler.rejections)) == (0, 0)
+
+
+@pytest.mark.parametrize(("phase", "has_finished"), [("Completed", True), ("Running", False), ("", False)])
+def test_binding_says_whether_a_part_has_finished(phase, has_finished):
+    stage = unstarted(lambda key: binding_on("a", phase=phase))
+    assert stage.placement(NAMESPACE, "llm-t-0").has_finished == has_finished
 
 
 async def test_other_tasks_run_between_two_hyperjobs():

@@ -228,6 +228,21 @@ async def test_evicted_part_is_pending_whatever_its_job_status(harness, phase):
     assert harness.phases() == ["Running", "Pending"]
 
 
+@pytest.mark.parametrize("phase", ["Completed", "Failed", "Terminated"])
+async def test_admitted_part_is_not_final_by_its_earlier_status(harness, phase):
+    """It ended in its grace period, and starts again before its Job's status is corrected."""
+    await harness.start(two_copies())
+    harness.place("a", "b")
+    harness.placements["llm-t-0"] = PartPlacement(("a",), has_finished=False)
+    harness.report("llm-t-0", phase)
+    await harness.reconcile()
+    assert harness.phases() == ["Admitted", "Admitted"]
+    assert harness.status()["phase"] == "Admitted"
+    harness.placements["llm-t-0"] = PartPlacement(("a",))
+    await harness.reconcile()
+    assert harness.phases()[0] == ("Completed" if phase == "Completed" else "Failed")
+
+
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("clusters", [("b",), ()])
 @pytest.mark.parametrize("phase", ["Completed", "Failed"])
