@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import pytest
 
+from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.policy import Policy, Tenant
-from controller.engine.reasons import Reason
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import HyperJobGang, WorkloadState
 from tests.scenario import Scenario
 from tests.scenario_parser import cluster, workloads
@@ -106,3 +107,26 @@ def test_query_before_the_next_plan_leaves_no_charge():
     for _ in range(3):
         assert reason(scenario, "part-0") is None
     assert not scenario.state.cluster_usage.cluster_state("m").charged
+
+
+class NeverBorrow:
+    """Borrowing rules that refuse every part, and count how often they are asked."""
+
+    asked = 0
+
+    def refusal(self, *_: object) -> Refusal:
+        self.asked += 1
+        return Refusal(Reason.BLOCKED_BY_FAIR_SHARE)
+
+
+@pytest.mark.parametrize(("minimum", "asked"), [(4, 1), (3, 2), (2, 3)])
+def test_borrowing_is_evaluated_until_too_few_parts_are_left(minimum, asked):
+    scenario, borrowing = play([1, 1, 1, 1], room={"m": 4}, minimum=minimum), NeverBorrow()
+    gang = scenario.by_name("part-0").gang
+    context = scenario.state.context
+    quotas = [context.queue_usage.quota()]
+    placer = GangPlacer(context.workloads, context.feasibility_cache, quotas, None, borrowing)
+    trial = placer.place(gang)
+    assert trial.refusal is not None
+    assert trial.refusal.subject == "Job ml/part-0 (BlockedByFairShare)"
+    assert borrowing.asked == asked

@@ -104,12 +104,12 @@ class GangPlacer:
         return trial if other.refusal is not None else other
 
     def _try_parts(self, gang: HyperJobGang, parts: Sequence[Workload], *, on_reservations: bool = False) -> GangTrial:
-        trial = GangTrial()
+        trial, missing = GangTrial(), self._workloads.gangs.missing(gang)
         quotas = [quota.overlay() for quota in self._quotas]
         self._place_parts(parts, trial, quotas, on_reservations=on_reservations)
         if self._borrowing is not None:
-            self._drop_parts_that_may_not_borrow(trial, self._borrowing, self._quotas[0].overlay())
-        if len(trial.choices) >= self._workloads.gangs.missing(gang):
+            self._drop_parts_that_may_not_borrow(trial, self._borrowing, self._quotas[0].overlay(), missing=missing)
+        if len(trial.choices) >= missing:
             trial.refusal = None
         return trial
 
@@ -162,15 +162,19 @@ class GangPlacer:
         choice = choose_clusters(part.requirements, capacities, feasibility.candidates.copies) if capacities else None
         return choice if isinstance(choice, Choice) else None
 
-    def _drop_parts_that_may_not_borrow(self, trial: GangTrial, borrowing: BorrowingPolicy, quota: Quota) -> None:
-        """Remove the parts from *trial* that may not borrow after those before them.
+    def _drop_parts_that_may_not_borrow(
+        self, trial: GangTrial, borrowing: BorrowingPolicy, quota: Quota, *, missing: int
+    ) -> None:
+        """Remove the parts from *trial* that may not borrow after those before them, until too few are left.
 
         No quota is left for the parts before, which are charged already; only parts of other queues matter there.
         """
         choices, trial.choices = trial.choices, []
         has_more_queues = len({workload.queue for workload, _ in choices}) > 1
         rules: BorrowingPolicy | None = None
-        for workload, choice in choices:
+        for number, (workload, choice) in enumerate(choices):
+            if trial.refusal is not None and len(trial.choices) + len(choices) - number < missing:
+                break
             workload_class = self._workloads.pending.class_of(workload.uid)
             leaf = quota.tree.nodes[workload.queue]
             refusal = borrowing.refusal(leaf, workload_class, quota)
