@@ -116,6 +116,18 @@ def read_once(monkeypatch):
     monkeypatch.setattr(live, "live_snapshot", snapshot_once)
 
 
+def test_configuration_of_a_newer_controller_names_the_remedy(look):
+    server, newer = Server(), {**published_data(DEFAULTS)}
+    newer["configuration.json"] = newer["configuration.json"].replace("{", '{"keyOfTheFuture":1,', 1)
+    server.items[PUBLISHED] = {"data": newer}
+    ended = look(server, "queues")
+    assert ended.code == 0
+    assert ended.err.startswith(
+        "note: the default configuration is used, because this program does not know the configuration of the"
+        " controller, use its version (the VolcanoGlobalConfiguration cannot be used: keyOfTheFuture: "
+    )
+
+
 def named(kind, valid, values=VALUES):
     """Return the invalid variants of *valid*, with distinct names and uids where these fields are valid."""
     valid = with_uid(valid)

@@ -118,7 +118,9 @@ async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfigur
         problem = f"ConfigMap {namespace}/{PUBLISHED_CONFIGURATION} does not exist"
     except Forbidden:
         problem = f"you may not read ConfigMap {namespace}/{PUBLISHED_CONFIGURATION}"
-    except (ConfigurationError, msgspec.MsgspecError) as error:
+    except ConfigurationError as error:
+        problem = f"this program does not know the configuration of the controller, use its version ({error})"
+    except msgspec.MsgspecError as error:
         problem = f"ConfigMap {namespace}/{PUBLISHED_CONFIGURATION} cannot be read: {error}"
     return ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS), problem
 
