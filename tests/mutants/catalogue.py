@@ -193,8 +193,8 @@ _MUTANTS = {
         "admit-youngest-first": ("_queued_since", "return template.created_at", "return -template.created_at", _ORDER),
         "free-quota-while-pods-terminate": (
             "_suspended_status",
-            "_Status(WorkloadState.PENDING, left, hold, conditions)",
-            "_Status(WorkloadState.PENDING, None, None, conditions)",
+            "_Status(WorkloadState.PENDING, left, hold, (condition,) if condition else ())",
+            "_Status(WorkloadState.PENDING, None, None, (condition,) if condition else ())",
             _BUILDER,
         ),
         "never-admit-without-queue": (
