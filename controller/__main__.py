@@ -279,6 +279,7 @@ class Controller:
         self.webhook_config.wake()
         self.publisher.wake()
         self.data_sources.configure()
+        self.job_status.configure()
         if self.store.configure(configuration):
             self.kinds.set_kinds(self.store.kinds)
             for informer in self.informers.values():

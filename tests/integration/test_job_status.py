@@ -60,7 +60,7 @@ async def test_job_that_no_policy_selects_is_reported(plane, tmp_path):
         await job_state(harness, "alone", "Admitted")
 
 
-async def test_statuses_can_be_switched_off(plane, tmp_path):
+async def test_statuses_can_be_switched_off_and_on(plane, tmp_path):
     off = {"status": {"pendingJobs": False, "queues": False}}
     async with open_harness(plane, tmp_path, configuration=off, plays=False) as harness:
         await harness.start(cpu="2")
@@ -69,6 +69,8 @@ async def test_statuses_can_be_switched_off(plane, tmp_path):
         await asyncio.sleep(1)
         assert await _status(harness, "lost") == {}
         assert "status" not in await harness.karmada.read(f"{QUEUES.path}/q")
+        harness.configure()
+        await job_state(harness, "lost", "QueueNotFound")
 
 
 async def _status(harness: Harness, name: str) -> dict[str, Any]:

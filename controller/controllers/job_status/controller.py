@@ -80,6 +80,7 @@ class JobStatusController:
         self._store = store
         self._dependencies = dependencies
         self._clock = clock
+        self._was_enabled = dependencies.is_enabled()
         self._statuses: dict[TemplateKey, PendingStatus] = {}
         """Statuses that are not written yet."""
         self._due: list[tuple[int, TemplateKey]] = []
@@ -93,6 +94,21 @@ class JobStatusController:
         self._written_at: OrderedDict[TemplateKey, int] = OrderedDict()
         self._backoff = Backoff(initial=2, maximum=30)
         self._wake = asyncio.Event()
+
+    def configure(self) -> None:
+        """Queue all pending reasons if the configuration has just enabled the statuses: the engine repeats none."""
+        was_enabled, self._was_enabled = self._was_enabled, self._dependencies.is_enabled()
+        if was_enabled or not self._is_active:
+            return
+        state = self._dependencies.state()
+        pending = (workload for workload in state.workloads.values() if workload.state is WorkloadState.PENDING)
+        for queue in sorted({workload.queue for workload in pending}):
+            waits = enumerate(state.pending_workloads(queue), start=1)
+            self.on_waits(
+                Wait(workload, refusal, position)
+                for position, workload in waits
+                if (refusal := state.refusal(workload.uid)) is not None
+            )
 
     def on_waits(self, waits: Iterable[Wait]) -> None:
         """Queue the pending reasons that the statuses do not show yet."""
