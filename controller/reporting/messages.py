@@ -73,16 +73,6 @@ ROOT_QUEUE_MESSAGES: Mapping[Reason, str] = {
     ),
 }
 
-#: Messages for the parts of a HyperJob that fit alone, and not together.
-_TOGETHER_MESSAGES: Mapping[Reason, str] = {
-    Reason.EXCEEDS_QUEUE_LIMIT: (
-        "{subject} together request {asked} {resource}, queue '{queue}' may use at most {available}"
-    ),
-    Reason.EXCEEDS_TOTAL_CAPACITY: (
-        "{subject} together request {asked} {resource}, all clusters together have no more than {available}"
-    ),
-}
-
 _TOTAL_CAPACITY_REMEDY = "ask for less, split it, or add clusters"
 
 #: What ends each pending reason.
@@ -205,8 +195,6 @@ def pending_message(refusal: Refusal) -> str:
         "subject": refusal.subject or "unknown",
     }
     at_root = ROOT_QUEUE_MESSAGES.get(refusal.reason) if refusal.queue == ROOT else None
-    if refusal.subject is not None:
-        at_root = at_root or _TOGETHER_MESSAGES.get(refusal.reason)
     if is_advance_reservation(refusal):
         name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
         facts["subject"] = f"advance reservation '{name}'" if name else "an advance reservation"

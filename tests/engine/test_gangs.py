@@ -55,7 +55,7 @@ def test_gang_is_admitted_with_its_minimum_of_parts():
 
 @pytest.mark.parametrize(("room", "names"), [(3, set()), (4, {"part-0", "part-1"})], ids=["less", "enough"])
 def test_no_part_is_admitted_until_all_fit(room, names):
-    scenario = play([4, 4], room={"m1": 5, "m2": 3})
+    scenario = play([4, 4], room={"m1": 4, "m2": 0})
     assert admitted(scenario) == {}
     told = reason(scenario, "part-0")
     assert (told.reason, told.subject) == (Reason.HYPERJOB_DOES_NOT_FIT, "Job ml/part-1 (InsufficientCapacity)")

@@ -44,10 +44,3 @@ def test_root_queue_is_described_as_all_clusters():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "cpu", 4000, 0, queue="root")
     assert pending_message(refusal) == "it requests 4 cpu, all usable clusters together have 0 left"
     assert remedy_message(refusal) == "it starts when workloads finish; explain lists all shortages"
-
-
-def test_parts_of_a_hyperjob_exceed_a_limit_together():
-    refusal = Refusal(Reason.EXCEEDS_QUEUE_LIMIT, "cpu", 12000, 10000, queue="ml", subject="3 parts of its HyperJob")
-    assert pending_message(refusal) == (
-        "3 parts of its HyperJob together request 12 cpu, queue 'ml' may use at most 10"
-    )

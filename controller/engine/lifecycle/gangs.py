@@ -4,16 +4,14 @@ Workloads name their gang themselves. A trial leaves no trace in the usage.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
-from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
 
@@ -28,46 +26,14 @@ class GangTrial:
 
 
 def incomplete_refusal(workloads: WorkloadIndex, gang: HyperJobGang) -> Refusal | None:
-    """Return the refusal of a gang with too few pending parts to be tried; ``None`` where there are enough.
-
-    Parts that no capacity would admit do not count, so that the others neither block their queue (O5) nor count as
-    demand (Q4).
-    """
+    """Return the refusal of a gang with too few pending parts to be tried; ``None`` where there are enough."""
     missing = workloads.gangs.missing(gang)
-    pending = [workloads.pending.class_of(uid) for uid in workloads.gangs.parts(gang) if uid in workloads.pending]
-    if len(pending) < missing:
-        subject = f"{missing - len(pending)} of at least {gang.minimum} parts are missing"
-        return Refusal(Reason.HYPERJOB_INCOMPLETE, subject=subject)
-    refusals = [part.inadmissible for part in pending if part.inadmissible is not None]
-    lacking = missing - len(pending) + len(refusals)
-    if lacking <= 0:
+    pending = sum(uid in workloads.pending for uid in workloads.gangs.parts(gang))
+    if pending >= missing:
         return None
-    reasons = ", ".join(sorted({refusal.reason for refusal in refusals}))
     return Refusal(
-        Reason.HYPERJOB_INCOMPLETE, subject=f"{lacking} of at least {gang.minimum} parts cannot be admitted ({reasons})"
+        Reason.HYPERJOB_INCOMPLETE, subject=f"{missing - pending} of at least {gang.minimum} parts are missing"
     )
-
-
-def exceeded_limit(workloads: WorkloadIndex, gang: HyperJobGang, potential: Quota) -> Refusal | None:
-    """Return the limit that the parts which must be admitted together exceed even without any usage (C5).
-
-    Of each queue the smallest parts count, as many as must be admitted there.
-    """
-    parts = [workloads.pending.class_of(part.uid) for part in workloads.pending_parts(gang)]
-    parts = [part for part in parts if part.inadmissible is None]
-    below = dict[Node, list[Resources]]()
-    for part in parts:
-        for node in potential.tree.nodes[part.queue].path():
-            below.setdefault(node, []).append(part.charge)
-    for node, charges in below.items():
-        required = workloads.gangs.missing(gang) - len(parts) + len(charges)
-        if required <= 1 or potential.exceeded_limit(node, total(charges)) is None:
-            continue
-        resources = {resource for charge in charges for resource in charge}
-        least = {key: sum(sorted(charge.get(key, 0) for charge in charges)[:required]) for key in resources}
-        if (refusal := potential.exceeded_limit(node, least)) is not None:
-            return replace(refusal, subject=f"{required} parts of its HyperJob")
-    return None
 
 
 class GangPlacer:
