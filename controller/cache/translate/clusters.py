@@ -15,7 +15,7 @@ from controller.engine.state.clusters import ApiKind, Cluster, ClusterName, Tain
 from controller.engine.state.resources import EMPTY, Resources, add, base_units, fits
 
 #: A cluster that becomes ready within this time after its creation has joined.
-_JOINING_MS: Final = 60_000
+_JOINING_MS: Final = 300_000
 #: Karmada's upper bound of the last grade, in whole units: unlimited.
 _UNBOUNDED: Final = 2**63 - 1
 

@@ -72,8 +72,8 @@ def test_cluster_with_usage():
     ("conditions", "changed_at"),
     [
         pytest.param([{"status": "False", "lastTransitionTime": "1970-01-01T01:00:00Z"}], 3_600_000, id="outage"),
-        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:02:00Z"}], 120_000, id="is-back"),
-        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:00:59Z"}], None, id="has-joined"),
+        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:05:00Z"}], 300_000, id="is-back"),
+        pytest.param([{"status": "True", "lastTransitionTime": "1970-01-01T00:04:59Z"}], None, id="has-joined"),
         pytest.param([{"status": "True"}], None, id="no-time"),
         pytest.param([], None, id="no-condition"),
     ],
