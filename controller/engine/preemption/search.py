@@ -34,8 +34,8 @@ from controller.engine.state.workloads import SchedulingRequirements, Workload, 
 SelectionRank = tuple[int, VictimRank]
 """Tier and rank of a selected victim: tier 0 exceeds its charge, 1 leaves its branch its fair share, 2 does not."""
 
-ClusterTarget = tuple[ClusterState, Resources]
-"""A cluster and the capacity that must be free there at once."""
+ClusterTarget = tuple[ClusterState, Resources, Sequence[SchedulingRequirements]]
+"""A cluster, the capacity that must be free there at once, and what is to start on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,14 +83,23 @@ class PreemptionAttempt:
         self.selected: dict[Victim, SelectionRank] = {}
         self.evaluated: dict[object, tuple[bool, int]] = {}
         """For each kind of victims, whether the policy allows one next, and its tier; until the selection changes."""
-        self._requested = {name: amounts for name, (_, amounts) in targets.items()}
-        self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, _) in targets.items()}
+        self._targets = targets
+        self._requested = {name: amounts for name, (_, amounts, _) in targets.items()}
+        self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, *_) in targets.items()}
         self.initial_shortage = self.shortage()
         """What is missing before any victim is selected."""
 
     def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
         """Return the free capacity of a cluster after the selected evictions."""
         return free_after_evictions(cluster_state, self._evicted_from(cluster_state), with_estimates=True)
+
+    def accepts_pods(self) -> bool:
+        """Say whether the nodes of the clusters may hold all pods after the selected evictions (C3)."""
+        return all(
+            self.free_capacity(cluster_state).accepts_pods(requirements)
+            for cluster_state, _, starting in self._targets.values()
+            for requirements in starting
+        )
 
     def changes_nodes_of(self, cluster_state: ClusterState) -> bool:
         """Say whether pods leave the nodes of a cluster before the preemptor can start there."""
@@ -225,11 +234,9 @@ def find_plan(
         cluster_state = equivalent[0]
         required = required_after_evictions(requirements, cluster_state)
         attempt = PreemptionAttempt(
-            queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required)}
+            queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required, [requirements])}
         )
-        if select_victims(attempt, candidates, policy) and attempt.free_capacity(cluster_state).accepts_pods(
-            requirements
-        ):
+        if select_victims(attempt, candidates, policy):
             best, name = min(
                 (rank_cluster(requirements, attempt.free_capacity(cluster_state), units), cluster_state.name)
                 for cluster_state in equivalent
@@ -244,7 +251,7 @@ def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], pol
         return False
     if _select_until_it_fits(attempt, candidates, policy):
         return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
-    return _select_before_evaluating(attempt, candidates, policy)
+    return _select_before_evaluating(attempt, candidates, policy) and attempt.accepts_pods()
 
 
 def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
@@ -321,7 +328,7 @@ def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim],
     ]
     for _, _, victim in sorted(candidates_alone, key=lambda item: item[:2]):
         attempt.select(victim, (tier, victim.rank))
-        if not attempt.shortage() and policy.accepts(attempt):
+        if not attempt.shortage() and policy.accepts(attempt) and attempt.accepts_pods():
             return True
         attempt.unselect(victim)
     for victim, selection in selected.items():
@@ -396,9 +403,9 @@ def _minimise(attempt: PreemptionAttempt, policy: PreemptionPolicy) -> bool:
         if attempt.must_stay_selected(victim):
             continue
         selection = attempt.unselect(victim)
-        if attempt.shortage() or not policy.accepts(attempt):
+        if attempt.shortage() or not policy.accepts(attempt) or not attempt.accepts_pods():
             attempt.select(victim, selection)
-    return bool(attempt.selected) and policy.accepts(attempt)
+    return bool(attempt.selected) and policy.accepts(attempt) and attempt.accepts_pods()
 
 
 def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
@@ -444,7 +451,10 @@ def find_gang_plan(
         queue_shares,
         head,
         list(parts.classes),
-        {name: (cluster.cluster_state, cluster.requested) for name, cluster in clusters.items()},
+        {
+            name: (cluster.cluster_state, cluster.requested, [part.requirements for part in cluster.parts])
+            for name, cluster in clusters.items()
+        },
     )
     if not select_victims(attempt, candidates, policy):
         return None
