@@ -222,10 +222,10 @@ def members(raw: bytes | msgspec.Raw) -> Members:
     add up exactly if no repeated key was dropped, at a tenth of the cost of a strict parser; any other JSON is parsed
     strictly.
     """
-    found = _MEMBERS.decode(raw)
-    if len(memoryview(raw)) != _encoded_length(found):
+    decoded = _MEMBERS.decode(raw)
+    if len(memoryview(raw)) != _encoded_length(decoded):
         json.loads(bytes(raw), object_pairs_hook=_refuse_repeated_keys)
-    return found
+    return decoded
 
 
 def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
@@ -234,11 +234,11 @@ def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
     ``None``: it has another form or is invalid, and must be read strictly.
     """
     try:
-        found = _REVIEW.decode(body)
+        review = _REVIEW.decode(body)
     except ValueError:  # a member is missing, unknown, or of another type
         return None
-    asked = found.request
-    if len(body) != _encoded_review_length(found):
+    asked = review.request
+    if len(body) != _encoded_review_length(review):
         return None
     request = Request(
         uid=asked.uid,
@@ -251,30 +251,30 @@ def _read_canonical(body: bytes) -> tuple[str, str, Request] | None:
         sent=asked.object,
         old_object=asked.old_object,
     )
-    return found.api_version, found.kind, request
+    return review.api_version, review.kind, request
 
 
 def _read_strictly(body: bytes) -> tuple[str, str, Request]:
     """Return version, kind and request of a review; raise `ValueError` if it is invalid."""
     review = _require_members(members(body), "apiVersion", "kind", "request")
-    found = _require_members(members(review["request"]), "uid", "resource", "operation")
+    request = _require_members(members(review["request"]), "uid", "resource", "operation")
     version, kind = _TEXT.decode(review["apiVersion"]), _TEXT.decode(review["kind"])
-    fields: dict[str, Any] = {name: found[member] for member, name in _OBJECTS.items() if member in found}
+    fields: dict[str, Any] = {name: request[member] for member, name in _OBJECTS.items() if member in request}
     for member, (name, decoder) in _FIELDS.items():
-        if member in found:
+        if member in request:
             try:
-                fields[name] = decoder.decode(found[member])
+                fields[name] = decoder.decode(request[member])
             except ValueError as error:
                 raise ValueError(f"request.{member}: {error}") from error
-    members(found["resource"])
+    members(request["resource"])
     return version, kind, Request(**fields)
 
 
-def _require_members(found: Members, *names: str) -> Members:
+def _require_members(decoded: Members, *names: str) -> Members:
     for name in names:
-        if name not in found:
+        if name not in decoded:
             raise ValueError(f"{name!r} is missing")
-    return found
+    return decoded
 
 
 def _encoded_review_length(review: _Review) -> int:
@@ -300,20 +300,20 @@ def _encoded_review_length(review: _Review) -> int:
     return length
 
 
-def _encoded_length(found: Members) -> int:
+def _encoded_length(decoded: Members) -> int:
     """Return the length of a JSON object with these members, without whitespace and escapes in keys."""
-    if not found:
+    if not decoded:
         return len("{}")
-    return 1 + len('"":,') * len(found) + len("".join(found)) + len(b"".join(found.values()))
+    return 1 + len('"":,') * len(decoded) + len("".join(decoded)) + len(b"".join(decoded.values()))
 
 
 def _refuse_repeated_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
         counts = Counter(name for name, _ in pairs)
         repeated = next(name for name, count in counts.items() if count > 1)
         raise RepeatedKeyError(f"the key {repeated[:60]!r} is repeated")
-    return found
+    return by_key
 
 
 def _uid(body: bytes) -> str:
