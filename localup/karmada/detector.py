@@ -88,13 +88,13 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
 
     Policies of the namespace precede cluster policies. Then explicit priority, specificity and name decide.
     """
-    found = [
+    selecting = [
         (closeness, item) for item in policies if (closeness := _closeness(item, template)) and not is_terminating(item)
     ]
-    claimed = next((policy for _, policy in found if key_of(policy) == claimed_by(template, policy)), None)
-    if claimed is not None or not found:
+    claimed = next((policy for _, policy in selecting if key_of(policy) == claimed_by(template, policy)), None)
+    if claimed is not None or not selecting:
         return claimed
-    return min(found, key=lambda pair: _rank(*pair))[1]
+    return min(selecting, key=lambda pair: _rank(*pair))[1]
 
 
 def selects_or_claims(policy: Object, template: Object) -> bool:

@@ -46,8 +46,8 @@ def allocatable_modelings(models: Sequence[Object], nodes: Iterable[Node]) -> li
 
 
 def _range(model: Object, name: str) -> Object:
-    found: Object = next(item for item in model["ranges"] if item["name"] == name)
-    return found
+    resource_range: Object = next(item for item in model["ranges"] if item["name"] == name)
+    return resource_range
 
 
 Placement = list[list[int]]
@@ -142,14 +142,14 @@ class Run:
     @property
     def used(self) -> Resources:
         """Return the requests of its running pods."""
-        return EMPTY if self.phase.is_final else total(scale(each.pod, count) for each, count in self._counted())
+        return EMPTY if self.phase.is_final else total(scale(task.pod, count) for task, count in self._counted())
 
     @property
     def pending_requests(self) -> Resources:
         """Return the requests of its pods without a node."""
         if self.phase is not Phase.RUNNING:
             return EMPTY
-        return total(scale(each.pod, each.count - count) for each, count in self._counted())
+        return total(scale(task.pod, task.count - count) for task, count in self._counted())
 
     def _counted(self) -> Iterator[tuple[IdenticalPods, int]]:
         return zip(self.workload.tasks, self.pods, strict=True)

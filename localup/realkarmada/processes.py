@@ -58,8 +58,8 @@ class Programs:
         """Version reported by the programs, such as ``v1.18.2``."""
         command = [str(self.path(_REQUIRED[0])), "version"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_ANSWER_SECONDS)
-        found = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
-        return found[1] if found else "unknown"
+        match = re.search(r'GitVersion:"([^"]+)"', answer.stdout)
+        return match[1] if match else "unknown"
 
 
 def programs_from_environment() -> Programs | None:
