@@ -138,7 +138,9 @@ class History:
     def of_workload(self, uid: str) -> list[LoggedDecision]:
         """Return the decisions about one workload, the oldest first."""
         # Of one plan the decision comes before the pending reason that follows from it.
-        return sorted((each for known in (self._decided, self._waits) for each in known if each.uid == uid), key=_AT)
+        return sorted(
+            (decision for known in (self._decided, self._waits) for decision in known if decision.uid == uid), key=_AT
+        )
 
     # -- the file and the replicas ----------------------------------------------------------------
 
@@ -212,8 +214,8 @@ class History:
         if self.access is None:
             return []
         parts = urlsplit(self.access.url)
-        found = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
-        return sorted({str(each[4][0]) for each in found})[:_MAX_REPLICAS]
+        entries = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
+        return sorted({str(entry[4][0]) for entry in entries})[:_MAX_REPLICAS]
 
     async def _follow(self, address: str) -> tuple[bool, bool]:
         """Read what *address* has written; return whether there was something, and whether it was all of it."""

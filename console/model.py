@@ -164,7 +164,7 @@ class Model:
 
     @property
     def _is_synced(self) -> bool:
-        return self._kinds.synced.is_set() and all(each.synced.is_set() for each in self.informers.values())
+        return self._kinds.synced.is_set() and all(informer.synced.is_set() for informer in self.informers.values())
 
     async def run(self) -> NoReturn:
         """Watch and refresh until cancelled."""
@@ -228,7 +228,7 @@ class Model:
                     index.oldest[workload.queue] = workload.created_at
         for queue, at in list(index.oldest.items()):
             node = nodes.get(queue)
-            for name in [each.name for each in node.path()][1:] if node else [ROOT]:
+            for name in [ancestor.name for ancestor in node.path()][1:] if node else [ROOT]:
                 index.oldest[name] = min(at, index.oldest.get(name, at))
         return index
 

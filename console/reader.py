@@ -92,7 +92,7 @@ class Reader:
             for namespace in self.own_namespaces(model):
                 for queue in model.index.namespaces.get(namespace, ()):
                     node = nodes.get(queue)
-                    names.update([each.name for each in node.path()] if node is not None else [queue])
+                    names.update([ancestor.name for ancestor in node.path()] if node is not None else [queue])
             self._queues = len(self.namespaces), frozenset(names)
         return self._queues[1]
 

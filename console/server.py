@@ -277,8 +277,8 @@ class ConsoleServer:
         """Return the page at *path* and the parameters in it; raise `NotVisibleError`."""
         for resource in self.app.router.resources():
             page = PAGES.get(resource.canonical)
-            if page is not None and (found := resource._match(path)) is not None:  # type: ignore[attr-defined] # noqa: SLF001 -- the only way to match a path without a request
-                return page, dict(found)
+            if page is not None and (parameters := resource._match(path)) is not None:  # type: ignore[attr-defined] # noqa: SLF001 -- the only way to match a path without a request
+                return page, dict(parameters)
         raise NotVisibleError("there is no such page")
 
     # -- connections ---------------------------------------------------------------

@@ -170,7 +170,9 @@ def _with_reservations(rows: Iterable[ClusterRow], model: Model, reader: Reader)
         msgspec.structs.replace(
             row,
             reservations=tuple(
-                _reservation_row(each, snapshot.now, model, reader) for each in coming if row.name in each.clusters
+                _reservation_row(reservation, snapshot.now, model, reader)
+                for reservation in coming
+                if row.name in reservation.clusters
             ),
         )
         for row in rows
@@ -196,7 +198,7 @@ def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
     """Return one cluster; raise `ForbiddenError` or `NotVisibleError`."""
     snapshot = _snapshot(model, reader)
     name = query.path["name"]
-    state = next((each for each in snapshot.current.clusters if each.name == name), None)
+    state = next((cluster_state for cluster_state in snapshot.current.clusters if cluster_state.name == name), None)
     if state is None:
         raise NotVisibleError(f"there is no cluster {name!r} that you may see")
     placed = [

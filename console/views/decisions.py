@@ -192,13 +192,13 @@ def _preemptor(decision: LoggedDecision, model: Model, reader: Reader) -> str:
 
 def recent_decisions(model: Model, reader: Reader) -> tuple[DecisionRow, ...]:
     """Return the newest admissions and evictions."""
-    chosen = (each for each in model.history.newest_first("Decided") if each.action in {"Admit", "Evict"})
+    chosen = (decision for decision in model.history.newest_first("Decided") if decision.action in {"Admit", "Evict"})
     return tuple(grouped(islice(chosen, _RECENT), model, reader))
 
 
 def decisions_about(model: Model, uids: Collection[str], reader: Reader) -> tuple[DecisionRow, ...]:
     """Return the newest decisions about these workloads, without changed pending reasons."""
-    chosen = (each for each in model.history.newest_first("Decided") if each.uid in uids)
+    chosen = (decision for decision in model.history.newest_first("Decided") if decision.uid in uids)
     return tuple(grouped(islice(chosen, PAGE_SIZE), model, reader))
 
 
@@ -207,8 +207,8 @@ def admitted_before(
 ) -> tuple[DecisionRow, ...]:
     """Return the last admissions of other workloads between two times, the newest first."""
     chosen = (
-        each
-        for each in model.history.newest_first("Decided")
-        if each.action == "Admit" and each.uid != uid and since <= each.at <= (until or each.at)
+        decision
+        for decision in model.history.newest_first("Decided")
+        if decision.action == "Admit" and decision.uid != uid and since <= decision.at <= (until or decision.at)
     )
-    return tuple(decision_row(each, model, reader) for each in islice(chosen, _EARLIER))
+    return tuple(decision_row(decision, model, reader) for decision in islice(chosen, _EARLIER))

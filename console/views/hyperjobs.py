@@ -77,8 +77,13 @@ def hyperjobs_view(model: Model, query: Query, reader: Reader) -> HyperJobsView:
     ]
     page = paging(len(chosen), query, SORTS)
     keys = {
-        "phase": lambda each: (each.status.is_finished, each.status.phase or "", *each.key, each.uid),
-        "name": lambda each: (*each.key, each.uid),
+        "phase": lambda observed: (
+            observed.status.is_finished,
+            observed.status.phase or "",
+            *observed.key,
+            observed.uid,
+        ),
+        "name": lambda observed: (*observed.key, observed.uid),
     }
     return HyperJobsView(
         format_time(snapshot.now), tuple(_row(observed) for observed in page_of(chosen, query, keys[page.sort])), page
@@ -109,7 +114,9 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
     namespace, name = query.path["namespace"], query.path["name"]
     if not reader.may_read(namespace):
         raise _unknown(namespace, name)
-    observed = next((each for each in _all(model) if (each.key.namespace, each.key.name) == (namespace, name)), None)
+    observed = next(
+        (hyperjob for hyperjob in _all(model) if (hyperjob.key.namespace, hyperjob.key.name) == (namespace, name)), None
+    )
     if observed is None:
         raise _unknown(namespace, name)
     workloads = {

@@ -135,7 +135,7 @@ Amounts = Mapping[str, int | Fraction]
 
 def queue_bar(resource: str, used: Amounts, fair: Amounts, limit: Amounts) -> Bar:
     """Return the bar of a queue: its length is the limit, or the usage where that is more."""
-    amounts = [max(Fraction(each.get(resource, 0)), Fraction(0)) for each in (used, fair, limit)]
+    amounts = [max(Fraction(by_resource.get(resource, 0)), Fraction(0)) for by_resource in (used, fair, limit)]
     length = max(amounts) or Fraction(1)
     own = min(amounts[0], amounts[1])
     return Bar(
@@ -152,7 +152,8 @@ def queue_bar(resource: str, used: Amounts, fair: Amounts, limit: Amounts) -> Ba
 def cluster_bar(resource: str, used: Amounts, external: Amounts, allocatable: Amounts, reserved: Amounts) -> Bar:
     """Return the bar of a cluster: its length is the allocatable amount, or the usage where that is more."""
     ours, others, whole, held = (
-        max(Fraction(each.get(resource, 0)), Fraction(0)) for each in (used, external, allocatable, reserved)
+        max(Fraction(by_resource.get(resource, 0)), Fraction(0))
+        for by_resource in (used, external, allocatable, reserved)
     )
     length = max(whole, ours + others) or Fraction(1)
     held = min(held, max(length - ours - others, Fraction(0)))

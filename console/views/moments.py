@@ -122,13 +122,13 @@ def moment_view(
     if answer is None or moment is None:
         problem = answer.problem if answer is not None else ""
         return MomentView(time, query.text("at"), first, second, queue, status, problem)
-    rows = [each for each in moment.pending if queue in {"", each.queue}]
+    rows = [workload for workload in moment.pending if queue in {"", workload.queue}]
     if queue and not reader.may_name(QueueName(queue), model):
         rows = []
     start = (query.page - 1) * PAGE_SIZE
-    named = [each for each in moment.queues if reader.may_name(QueueName(each.name), model)]
-    named.sort(key=lambda each: (-each.pending, each.path, each.name))
-    by_uid = {each.uid: each for each in moment.pending}
+    named = [logged for logged in moment.queues if reader.may_name(QueueName(logged.name), model)]
+    named.sort(key=lambda logged: (-logged.pending, logged.path, logged.name))
+    by_uid = {workload.uid: workload for workload in moment.pending}
     chosen = [by_uid[uid] for uid in (first, second) if uid in by_uid]
     return MomentView(
         time=time,
@@ -139,13 +139,13 @@ def moment_view(
         planned_at=exact_time(moment.at),
         is_intact=moment.is_intact,
         queue_order=moment.queue_order,
-        queues=tuple(_queue(each) for each in named[:_MAX_QUEUES]),
+        queues=tuple(_queue(logged) for logged in named[:_MAX_QUEUES]),
         hidden_queues=len(moment.queues) - len(named[:_MAX_QUEUES]),
         clusters=_clusters(moment) if reader.all_clusters else (),
         order=tuple(_ordered(rows[start : start + PAGE_SIZE], model, reader)),
         paging=paging(len(rows), query, ("position",)),
         decisions=tuple(grouped(moment.decisions[:PAGE_SIZE], model, reader)),
-        compared=tuple(_compared(each, moment, model, reader) for each in chosen),
+        compared=tuple(_compared(workload, moment, model, reader) for workload in chosen),
         explanation=tuple(_explanation(first, second, moment, model, reader)),
     )
 
@@ -160,13 +160,13 @@ def _queue(queue: LoggedQueue) -> QueueAtMoment:
 def _clusters(moment: Moment) -> tuple[ClusterAtMoment, ...]:
     return tuple(
         ClusterAtMoment(
-            each.name,
-            each.admitted,
-            quantities_text(each.allocated),
-            quantities_text(each.external),
-            quantities_text(each.allocatable),
+            cluster.name,
+            cluster.admitted,
+            quantities_text(cluster.allocated),
+            quantities_text(cluster.external),
+            quantities_text(cluster.allocatable),
         )
-        for each in moment.clusters
+        for cluster in moment.clusters
     )
 
 
@@ -175,9 +175,9 @@ def _ordered(rows: Iterable[LoggedWorkload], model: Model, reader: Reader) -> It
         is_next = (last.queue, last.position + last.count) == (row.queue, row.position)
         return not last.name and not row.name and is_next
 
-    found = (_order_row(each, model, reader) for each in rows)
+    order = (_order_row(workload, model, reader) for workload in rows)
     return merge_consecutive(
-        found, are_alike, lambda last: msgspec.structs.replace(last, count=last.count + 1, action="")
+        order, are_alike, lambda last: msgspec.structs.replace(last, count=last.count + 1, action="")
     )
 
 
@@ -205,7 +205,7 @@ def _order_row(pending: LoggedWorkload, model: Model, reader: Reader) -> OrderAt
 
 
 def _compared(pending: LoggedWorkload, moment: Moment, model: Model, reader: Reader) -> Compared:
-    queue = next((each for each in moment.queues if each.name == pending.queue), None)
+    queue = next((logged for logged in moment.queues if logged.name == pending.queue), None)
     row = _order_row(pending, model, reader)
     if queue is None or not row.queue:
         return Compared(row)
@@ -214,7 +214,7 @@ def _compared(pending: LoggedWorkload, moment: Moment, model: Model, reader: Rea
 
 def _explanation(first: str, second: str, moment: Moment, model: Model, reader: Reader) -> Iterator[str]:
     """Yield sentences: why the first one was admitted before the second (O1, O2)."""
-    rows = {each.uid: each for each in moment.pending}
+    rows = {workload.uid: workload for workload in moment.pending}
     one, other = rows.get(first), rows.get(second)
     if one is None:
         return
@@ -264,12 +264,12 @@ def _reasons_for_order(  # noqa: PLR0913, PLR0917 -- both workloads and what the
         else:
             yield "It was ahead in the queue by its name (O2)."
         return
-    queues = {each.name: each for each in moment.queues}
+    queues = {queue.name: queue for queue in moment.queues}
     own, theirs = queues.get(one.queue), queues.get(other.queue)
     if own is None or theirs is None:
         return
-    names = [each if reader.may_name(QueueName(each), model) else "" for each in (one.queue, other.queue)]
-    of_own, of_theirs = (f"queue {each}" if each else "another queue" for each in names)
+    names = [name if reader.may_name(QueueName(name), model) else "" for name in (one.queue, other.queue)]
+    of_own, of_theirs = (f"queue {name}" if name else "another queue" for name in names)
     if own.priority != theirs.priority:
         is_higher = "higher" if own.priority > theirs.priority else "lower"
         yield (
@@ -280,7 +280,7 @@ def _reasons_for_order(  # noqa: PLR0913, PLR0917 -- both workloads and what the
     branches = next(
         ((mine, its) for mine, its in zip(own.path, theirs.path, strict=False) if mine != its), (own.name, theirs.name)
     )
-    shares = [queues[each].share if each in queues else None for each in branches]
+    shares = [queues[branch].share if branch in queues else None for branch in branches]
     texts = [f"{share:.2f}" if share is not None else "infinite" for share in shares]
     mine = of_own if branches[0] == own.name else "its branch"
     other_one = of_theirs if branches[1] == theirs.name else "the other branch"

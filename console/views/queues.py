@@ -218,7 +218,7 @@ def tree(model: Model, query: Query, reader: Reader, forecasts: Forecasts) -> Tr
         raise NotVisibleError(f"there is no queue {name!r} that you may see")
     chosen, level = {name}, [node]
     while level:
-        children = [child for each in level for child in each.children if reader.may_name(child.name, model)]
+        children = [child for parent in level for child in parent.children if reader.may_name(child.name, model)]
         # The queues with the most pending workloads of a level that is too wide.
         children.sort(key=lambda child: (-snapshot.current.pending.get(child.name, 0), child.name))
         level = children[: _MAX_NODES - len(chosen)]
@@ -326,9 +326,9 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
         order=order,
         paging=page,
         next_candidate=_next_candidate(snapshot, ordered, reader, forecasts),
-        starts=tuple(_one(snapshot, each, ordered.index(each) + 1, reader, forecasts) for each in starts),
+        starts=tuple(_one(snapshot, workload, ordered.index(workload) + 1, reader, forecasts) for workload in starts),
         series=_series(model, name),
-        next_cycle=_next_cycle(each for each in snapshot.plan.decisions if each.workload.queue == name),
+        next_cycle=_next_cycle(decision for decision in snapshot.plan.decisions if decision.workload.queue == name),
     )
 
 

@@ -140,7 +140,7 @@ def _object_changes(document: object) -> Iterator[WhatIf]:
     kind, name, namespace = body.get("kind"), metadata.get("name"), metadata.get("namespace", "")
     resource = _RESOURCES.get(kind.lower()) if isinstance(kind, str) else None
     if resource is None or body.get("apiVersion", resource.api_version) != resource.api_version:
-        known = ", ".join(f"{each.kind} of {each.api_version}" for each in _RESOURCES.values())
+        known = ", ".join(f"{supported.kind} of {supported.api_version}" for supported in _RESOURCES.values())
         raise BadQueryError(f"change objects of these kinds: {known}")
     if not isinstance(name, str) or not isinstance(namespace, str) or not _NAME.fullmatch(f"{namespace}/{name}"):
         raise BadQueryError("an object has no valid metadata.name or metadata.namespace")
@@ -209,23 +209,25 @@ def difference(
     store.mark_changed(snapshot.plan.originals)
     store.sync_to(snapshot.state, snapshot.now)
     after = plan_snapshot(store, snapshot.state, snapshot.now, snapshot.configuration, snapshot.run_times or RunTimes())
-    found = with_difference(plan_report(after), before, ()).what_if
+    report = with_difference(plan_report(after), before, ()).what_if
     later = start_forecasts(after, first)
     forecasts = (
-        Forecast(each.kind, each.namespace, each.name, _start(starts, each.uid), _start(later, each.uid))
-        for each in first
+        Forecast(
+            workload.kind, workload.namespace, workload.name, _start(starts, workload.uid), _start(later, workload.uid)
+        )
+        for workload in first
     )
-    changed = tuple(each for each in forecasts if each.before != each.after)
-    if found is None:
+    changed = tuple(forecast for forecast in forecasts if forecast.before != forecast.after)
+    if report is None:
         return Difference(starts=changed)
-    return Difference("", found.decisions.added[:_MAX_DECISIONS], found.decisions.removed[:_MAX_DECISIONS], changed)
+    return Difference("", report.decisions.added[:_MAX_DECISIONS], report.decisions.removed[:_MAX_DECISIONS], changed)
 
 
 def _first_pending(snapshot: Snapshot) -> list[Workload]:
     """Return the first pending workloads of each queue, at most so many that a forecast stays short."""
     queues = list(snapshot.state.queues_with_pending())
-    each = max(_MAX_FORECASTS // max(len(queues), 1), 1)
-    first = [workload for queue in queues for workload in snapshot.state.pending_workloads(queue)[:each]]
+    per_queue = max(_MAX_FORECASTS // max(len(queues), 1), 1)
+    first = [workload for queue in queues for workload in snapshot.state.pending_workloads(queue)[:per_queue]]
     return first[:_MAX_FORECASTS]
 
 
@@ -234,27 +236,31 @@ def _start(forecasts: Mapping[WorkloadUid, object], uid: WorkloadUid) -> Start |
     return start_of(forecast) if forecast is not None else None  # type: ignore[arg-type] # forecasts of starts
 
 
-def what_if_view(model: Model, query: Query, reader: Reader, found: Difference | None, status: str = "") -> WhatIfView:
-    """Return the form with the difference *found*, without names that *reader* may not see."""
+def what_if_view(model: Model, query: Query, reader: Reader, answer: Difference | None, status: str = "") -> WhatIfView:
+    """Return the form with the difference in *answer*, without names that *reader* may not see."""
     snapshot = shown_snapshot(model)
     text = query.values.get("change", "")
-    if found is None:
+    if answer is None:
         return WhatIfView(format_time(snapshot.now), text, status)
     starts = (
         ChangedStart(
-            each.kind, each.namespace, each.name, visible_start(each.before, reader), visible_start(each.after, reader)
+            forecast.kind,
+            forecast.namespace,
+            forecast.name,
+            visible_start(forecast.before, reader),
+            visible_start(forecast.after, reader),
         )
-        for each in found.starts
-        if reader.may_read(each.namespace)
+        for forecast in answer.starts
+        if reader.may_read(forecast.namespace)
     )
     return WhatIfView(
         time=format_time(snapshot.now),
         changes=text,
-        problem=found.problem,
-        added=tuple(_visible(found.added, model, reader)),
-        removed=tuple(_visible(found.removed, model, reader)),
+        problem=answer.problem,
+        added=tuple(_visible(answer.added, model, reader)),
+        removed=tuple(_visible(answer.removed, model, reader)),
         starts=tuple(starts),
-        is_planned=not found.problem,
+        is_planned=not answer.problem,
     )
 
 

@@ -103,11 +103,17 @@ def workloads_view(model: Model, query: Query, reader: Reader, forecasts: Foreca
     ]
     page = paging(len(chosen), query, SORTS)
     keys = {
-        "state": lambda each: (_ORDER[each.state], each.created_at, each.name, each.uid),
-        "age": lambda each: (each.created_at, each.name, each.uid),
-        "priority": lambda each: (-each.priority, each.name, each.uid),
-        "name": lambda each: (each.namespace, each.name, each.uid),
-        "queue": lambda each: (each.queue, _ORDER[each.state], each.created_at, each.name, each.uid),
+        "state": lambda workload: (_ORDER[workload.state], workload.created_at, workload.name, workload.uid),
+        "age": lambda workload: (workload.created_at, workload.name, workload.uid),
+        "priority": lambda workload: (-workload.priority, workload.name, workload.uid),
+        "name": lambda workload: (workload.namespace, workload.name, workload.uid),
+        "queue": lambda workload: (
+            workload.queue,
+            _ORDER[workload.state],
+            workload.created_at,
+            workload.name,
+            workload.uid,
+        ),
     }
     shown = page_of(chosen, query, keys[page.sort])
     decided = _next_cycle(snapshot, {workload.uid for workload in shown})
@@ -259,7 +265,7 @@ def analyse(snapshot: Snapshot, uid: WorkloadUid) -> Analysis:
         remedy = verified_remedy(refusal, remedies.find_remedy(snapshot.state, uid, snapshot.now, snapshot.plan))
     forecast = start_forecasts(snapshot, [workload]).get(uid)
     reports = counterfactual_reports(snapshot, workload) or ()
-    changes = tuple(Change(each.change, each.dimension, each.before, each.after) for each in reports)
+    changes = tuple(Change(report.change, report.dimension, report.before, report.after) for report in reports)
     return Analysis(start_of(forecast) if forecast is not None else None, changes, remedy)
 
 
@@ -286,7 +292,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         analysis.start if analysis is not None and analysis.start is not None else forecasts.starts.get(workload.uid)
     )
     node = snapshot.shares.quota.tree.nodes.get(workload.queue)
-    path = [each.name for each in node.path()] if node is not None else []
+    path = [ancestor.name for ancestor in node.path()] if node is not None else []
     reports = candidate_reports(snapshot, workload.requirements) if pending and reader.all_clusters else ()
     return WorkloadView(
         time=format_time(snapshot.now),
@@ -304,7 +310,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         timeline=tuple(_timeline(model, workload, visible.reason if visible else "", reader)),
         is_logged=model.history.is_enabled,
         before=_admitted_before(model, workload, reader),
-        queue_rows=tuple(queue_row(model, each, reader, Forecasts()) for each in path),
+        queue_rows=tuple(queue_row(model, name, reader, Forecasts()) for name in path),
         hyperjob=_hyperjob(model, workload),
         reason=visible.reason if visible else "",
         message=pending_message(visible) if visible else "",
@@ -333,7 +339,7 @@ def _data(snapshot: Snapshot, workload: Workload, reader: Reader) -> tuple[DataR
     reports = data_reports(snapshot, workload)
     if reader.all_clusters:
         return reports
-    return tuple(msgspec.structs.replace(each, source=None, clusters=()) for each in reports)
+    return tuple(msgspec.structs.replace(report, source=None, clusters=()) for report in reports)
 
 
 def _charges(workload: Workload) -> Iterable[ClusterCharge]:
@@ -374,7 +380,7 @@ def _may_name(change: WhatIf, model: Model, reader: Reader) -> bool:
 
 
 def _admitted_before(model: Model, workload: Workload, reader: Reader) -> tuple[DecisionRow, ...]:
-    admissions = [each.at for each in model.history.of_workload(workload.uid) if each.action == "Admit"]
+    admissions = [decision.at for decision in model.history.of_workload(workload.uid) if decision.action == "Admit"]
     until = admissions[-1] if admissions else None
     if workload.state is WorkloadState.PENDING:
         until = None
@@ -406,7 +412,9 @@ def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> 
             yield Step("Placed", detail="Karmada has placed it", tone="good")
         if workload.has_run:
             running = (
-                [each.cluster for each in binding.progress if each.phase is WorkloadPhase.RUNNING] if binding else []
+                [reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.RUNNING]
+                if binding
+                else []
             )
             yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
     if workload.state is WorkloadState.FINISHED:
