@@ -197,5 +197,5 @@ class JobSpec(PassthroughModel):
 
 
 def _flag_value(arguments: list[str], flag: str) -> str:
-    found = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
-    return found[-1] if found else ""
+    values = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
+    return values[-1] if values else ""

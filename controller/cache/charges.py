@@ -135,19 +135,19 @@ def _add_excess_pods(
         return dict(parts)
     # In the cluster Volcano names those without a name.
     tasks = {task.name or f"default{index}": task for index, task in enumerate(requests.job.tasks)}
-    found = dict(parts)
+    by_cluster = dict(parts)
     for reported in binding.progress:
-        if reported.cluster not in found:
+        if reported.cluster not in by_cluster:
             continue
         for name, count in reported.pods:
             task = tasks.get(name)
             if task is None:
                 # The template does not have this task, or no longer: its pods are charged as the largest.
-                found[reported.cluster] = add(found[reported.cluster], scale(_largest_pod(requests), count))
+                by_cluster[reported.cluster] = add(by_cluster[reported.cluster], scale(_largest_pod(requests), count))
             elif count > task.count:
                 pods = scale(pod_request(task.pod), count - task.count)
-                found[reported.cluster] = add(found[reported.cluster], pods)
-    return found
+                by_cluster[reported.cluster] = add(by_cluster[reported.cluster], pods)
+    return by_cluster
 
 
 def _largest_pod(requests: WorkloadRequests) -> Resources:
@@ -165,14 +165,16 @@ def _add_surplus_replicas(
 
     A surge of a rolling update and an autoscaler in the cluster are charged, but are not a resize (D7).
     """
-    found = dict(parts)
+    by_cluster = dict(parts)
     replica = requests.pods[0] if requests.replicas and requests.pods else EMPTY
     if not replica:
-        return found
+        return by_cluster
     for reported in binding.progress:
-        if reported.replicas and reported.cluster in found:
-            found[reported.cluster] = elementwise_max(found[reported.cluster], scale(replica, reported.replicas))
-    return found
+        if reported.replicas and reported.cluster in by_cluster:
+            by_cluster[reported.cluster] = elementwise_max(
+                by_cluster[reported.cluster], scale(replica, reported.replicas)
+            )
+    return by_cluster
 
 
 def _usage_on_left_clusters(

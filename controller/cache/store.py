@@ -140,8 +140,8 @@ class Store(ObjectCollections):
         if has_new_claims:
             self._requests = RequestsResolver(claims)
         used, known = (
-            (each.default_queue, each.node_estimates, each.backfill, bool(each.advance_reservations))
-            for each in (configuration, before)
+            (settings.default_queue, settings.node_estimates, settings.backfill, bool(settings.advance_reservations))
+            for settings in (configuration, before)
         )
         if must_list or has_new_claims or used != known:
             self.mark_changed(self._by_uid)

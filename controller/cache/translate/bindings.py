@@ -271,8 +271,8 @@ class BindingTranslator:
         return self._interned_details.get(details, lambda: details)
 
     def _placement(self, asked: wire.Placement | None) -> tuple[Placement, str]:
-        found = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))
-        return (ANY_CLUSTER, str(found)) if isinstance(found, PlacementError) else (found, "")
+        placement = self._placements.get(fingerprint(asked), lambda: _read_placement(asked))
+        return (ANY_CLUSTER, str(placement)) if isinstance(placement, PlacementError) else (placement, "")
 
     def _requests(self, spec: wire.BindingSpec, template: TemplateKey) -> tuple[WorkloadRequests | None, str]:
         """Return the requests that Karmada counted; not for Volcano Jobs, which it counts incorrectly (D3)."""
@@ -302,17 +302,17 @@ class BindingTranslator:
         progress = tuple(
             ClusterProgress(
                 ClusterName(sys.intern(item.cluster_name)),
-                found.phase,
-                found.has_run,
-                found.pods,
-                found.replicas,
-                found.failed,
-                found.outdated_replicas,
-                found.template_generation,
+                course.phase,
+                course.has_run,
+                course.pods,
+                course.replicas,
+                course.failed,
+                course.outdated_replicas,
+                course.template_generation,
             )
-            for item, found in zip(items, courses, strict=True)
+            for item, course in zip(items, courses, strict=True)
         )
-        ends = [found.ended_at for found in courses if found.ended_at is not None]
+        ends = [course.ended_at for course in courses if course.ended_at is not None]
         return self._progress.get(progress, lambda: progress), max(ends, default=None)
 
 

@@ -54,18 +54,18 @@ def read_progress(status: msgspec.Raw, kind: GroupKind, rule: FinishedRule) -> J
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
         return JobProgress()
-    found = _phase(document, rule)
+    phase = _phase(document, rule)
     replicas, generation = (
         _bounded_count(value_at(document, ("replicas",))),
         value_at(document, (_TEMPLATE_GENERATION,)),
     )
     return JobProgress(
-        found,
+        phase,
         _has_run(document) or _may_have_started(document, kind, rule),
-        _ended_at(document, rule) if found is WorkloadPhase.FINISHED else None,
+        _ended_at(document, rule) if phase is WorkloadPhase.FINISHED else None,
         _pods(document),
         replicas,
-        failed=found is WorkloadPhase.FINISHED and _has_failed(document, rule),
+        failed=phase is WorkloadPhase.FINISHED and _has_failed(document, rule),
         outdated_replicas=_outdated(document, replicas),
         template_generation=generation if isinstance(generation, int) else None,
     )
@@ -79,18 +79,18 @@ def _outdated(document: Any, replicas: int) -> int:
 
 
 def _phase(document: Any, rule: FinishedRule) -> WorkloadPhase:
-    found = value_at(document, rule.path) if rule.path else None
-    if (isinstance(found, str) and found in rule.values) or _true_condition_types(document) & rule.conditions:
+    phase = value_at(document, rule.path) if rule.path else None
+    if (isinstance(phase, str) and phase in rule.values) or _true_condition_types(document) & rule.conditions:
         return WorkloadPhase.FINISHED
-    if found == WorkloadPhase.ABORTED:
+    if phase == WorkloadPhase.ABORTED:
         return WorkloadPhase.ABORTED
-    is_running = _is_phase(found, WorkloadPhase.RUNNING) or _has_active_pods(document)
+    is_running = _is_phase(phase, WorkloadPhase.RUNNING) or _has_active_pods(document)
     return WorkloadPhase.RUNNING if is_running else WorkloadPhase.WAITING
 
 
-def _is_phase(found: Any, phase: str) -> bool:
-    """Whether *found* is *phase*, which some kinds write in capitals."""
-    return isinstance(found, str) and found.lower() == phase.lower()
+def _is_phase(value: Any, phase: str) -> bool:
+    """Whether *value* is *phase*, which some kinds write in capitals."""
+    return isinstance(value, str) and value.lower() == phase.lower()
 
 
 def _has_failed(document: Any, rule: FinishedRule) -> bool:

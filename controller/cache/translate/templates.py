@@ -423,8 +423,8 @@ def _queue_names(template: wire.Template, document: dict[str, Any], integration:
         value_at(pod, ("labels",)),
     )
     named = _string_or_empty(value_at(document, integration.queue)) if integration.queue else ""
-    found = (named, *(_string_or_empty(value_at(index, (name,))) for index in places for name in QUEUE_NAME_KEYS))
-    return (name for name in found if name)
+    names = (named, *(_string_or_empty(value_at(index, (name,))) for index in places for name in QUEUE_NAME_KEYS))
+    return (name for name in names if name)
 
 
 def _string_or_empty(value: Any) -> str:
