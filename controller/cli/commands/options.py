@@ -137,8 +137,8 @@ class CommonOptions:
 
     def _is_large(self) -> bool:
         """Return whether reading the files takes long enough for progress and a summary on a terminal."""
-        files = (each for path in map(Path, self.files) for each in (path.rglob("*") if path.is_dir() else (path,)))
-        return sum(each.stat().st_size for each in files if each.is_file()) > _LARGE_FILES
+        files = (entry for path in map(Path, self.files) for entry in (path.rglob("*") if path.is_dir() else (path,)))
+        return sum(entry.stat().st_size for entry in files if entry.is_file()) > _LARGE_FILES
 
     def print_notes(self, notes: "Iterable[InputNote]") -> None:
         """Print *notes* to stderr, minor ones with ``--verbose`` only."""
@@ -281,7 +281,7 @@ def with_common_options(command: Callable[Concatenate[CommonOptions, P], None]) 
     shared = dict(inspect.signature(_parse_options).parameters)
     own = list(inspect.signature(command).parameters.values())[1:]
     takes_names = any(parameter.name == "names" for parameter in own)
-    shared = {name: each for name, each in shared.items() if name != "more" or not takes_names}
+    shared = {name: parameter for name, parameter in shared.items() if name != "more" or not takes_names}
 
     @functools.wraps(command)
     def run(**arguments: Any) -> None:

@@ -153,7 +153,7 @@ def with_selection(select: "Callable[..., Selection]") -> Callable[[Callable[...
 
         @functools.wraps(command)
         def run(options: CommonOptions, **arguments: Any) -> None:
-            selection = select(options, **{each.name: arguments.pop(each.name) for each in chosen})
+            selection = select(options, **{parameter.name: arguments.pop(parameter.name) for parameter in chosen})
             command(options, selection, **arguments)
 
         run.__signature__ = inspect.Signature([first, *chosen, *own])  # type: ignore[attr-defined] # read by with_common_options

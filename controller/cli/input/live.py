@@ -153,8 +153,8 @@ async def find_hyperjob(api: Api, namespace: str, name: str) -> HyperJob:
 
 async def _similar_hyperjob(api: Api, namespace: str, name: str) -> str:
     names = await _hyperjob_names(api)
-    elsewhere = [f"{within}/{each}" for within, each in names if each == name]
-    near = elsewhere or get_close_matches(f"{namespace}/{name}", [f"{within}/{each}" for within, each in names])
+    elsewhere = [f"{within}/{known}" for within, known in names if known == name]
+    near = elsewhere or get_close_matches(f"{namespace}/{name}", [f"{within}/{known}" for within, known in names])
     return f"; did you mean {near[0]}?" if near else ""
 
 
@@ -188,12 +188,12 @@ async def selected_templates(api: Api, selector: Selector, configuration: Volcan
     paths = [("Queue", QUEUES.path), ("Job", JOBS.path)]
     paths += [(rule.kind, await _list_path(api, rule)) for rule in configuration.integrations]
     parameters = {"labelSelector": selector.text}
-    found: set[tuple[str, str, str]] = set()
+    names: set[tuple[str, str, str]] = set()
     for kind, path in paths:
         async for item in api.list_items(path, parameters, limit=_PAGE_SIZE, metadata_only=True):
             metadata = msgspec.json.decode(item)["metadata"]
-            found.add((kind, metadata.get("namespace", ""), metadata["name"]))
-    return frozenset(found)
+            names.add((kind, metadata.get("namespace", ""), metadata["name"]))
+    return frozenset(names)
 
 
 async def read_store(

@@ -228,7 +228,7 @@ class _ObjectCollector:
         if near and near[0] != manifest.kind:
             self.notes.append(InputNote(f"{text}; did you mean kind {near[0]}?"))
         elif near and manifest.group_kind not in _OTHER_KINDS:
-            groups = [each.api_version for each in self._resources.values() if each.kind == manifest.kind]
+            groups = [resource.api_version for resource in self._resources.values() if resource.kind == manifest.kind]
             meant = f"apiVersion {groups[0]}" if groups else f"another apiVersion than {manifest.api_version}"
             self.notes.append(InputNote(f"{text}; did you mean {meant}?"))
         else:

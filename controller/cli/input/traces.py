@@ -53,7 +53,12 @@ def read_trace(
     trace = Trace(
         queues=tuple(engine.queues[name] for name in sorted(engine.queues)),
         clusters=tuple(engine.cluster_usage.clusters),
-        submissions=tuple(sorted(submissions, key=lambda each: (each.at, each.workload.namespace, each.workload.name))),
+        submissions=tuple(
+            sorted(
+                submissions,
+                key=lambda submission: (submission.at, submission.workload.namespace, submission.workload.name),
+            )
+        ),
         policy=engine.policy,
         grace=_grace(configuration),
         start=now,

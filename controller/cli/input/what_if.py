@@ -128,8 +128,8 @@ class Changes:
         path = "/".join(part for part in (body["metadata"].get("namespace"), body["metadata"]["name"]) if part)
         if struct := _STRUCTS.get(kind.lower()):
             known = check_fields(struct, before).violations
-            if added := [each for each in check_fields(struct, body).violations if each not in known]:
-                raise InputError(*(f"--what-if: {kind} {path}: {each}" for each in added))
+            if added := [violation for violation in check_fields(struct, body).violations if violation not in known]:
+                raise InputError(*(f"--what-if: {kind} {path}: {violation}" for violation in added))
         decoded = decode(msgspec.json.encode(body))
         if error := getattr(decoded, "decode_error", ""):
             raise InputError(f"--what-if: {kind} {path}: {error}")
@@ -143,7 +143,7 @@ class Changes:
 
     def concern(self, kind: str) -> bool:
         """Return whether a change may concern objects of *kind*: bindings, where a job is completed."""
-        kinds = {RESOURCE_BINDINGS.kind.lower() if each.completes_job else each.kind for each in self.requested}
+        kinds = {RESOURCE_BINDINGS.kind.lower() if change.completes_job else change.kind for change in self.requested}
         return kind.lower() in kinds
 
     def check_all_used(self, kinds: Iterable[str] | None = None) -> None:

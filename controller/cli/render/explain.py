@@ -490,7 +490,10 @@ def queue_text(report: QueueExplanation, style: OutputStyle) -> str:
     if report.reasons:
         reasons = (f"{count.reason}: {count.count}." for count in report.reasons)
         parts.append(_section("Pending reasons", reasons, style))
-        first = (f"{each.position}. {object_path(each.namespace, each.name)}: {each.message}." for each in report.first)
+        first = (
+            f"{workload.position}. {object_path(workload.namespace, workload.name)}: {workload.message}."
+            for workload in report.first
+        )
         parts.append(_section("First in the queue", first, style))
     return "\n\n".join(parts)
 
@@ -501,7 +504,7 @@ def _sentence(note: str) -> str:
 
 def _amount_rows(share: QueueShareReport | QueueReport) -> Iterator[tuple[str, ...]]:
     for name in share.allocated:
-        amounts = [format_amount(name, each) for each in (share.allocated, share.fair_share, share.limit)]
+        amounts = [format_amount(name, by_resource) for by_resource in (share.allocated, share.fair_share, share.limit)]
         if name not in share.limited and name in share.limit:
             amounts[2] = "no limit"
         yield share.name, name, *amounts

@@ -197,7 +197,7 @@ def _wrapped(text: str, width: int) -> list[str]:
 
 def _width(text: str) -> int:
     """Return the columns that *text* takes on a terminal."""
-    return len(text) if text.isascii() else sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
+    return len(text) if text.isascii() else sum(2 if east_asian_width(character) in "WF" else 1 for character in text)
 
 
 def _plain(cell: Cell | str) -> str:

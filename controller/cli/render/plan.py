@@ -200,16 +200,16 @@ def _advance_reservations(reservations: Sequence[AdvanceReservationReport], styl
     ]
     rows = [
         (
-            each.name,
-            f"queue {each.queue}" if each.queue else each.workload or "maintenance",
-            ",".join(each.clusters),
-            "all" if each.amounts is None else _listed(each.amounts),
-            format_minute(each.since),
-            format_minute(each.until),
-            str(each.overlapping),
-            _listed(each.missing) or "-",
+            reservation.name,
+            f"queue {reservation.queue}" if reservation.queue else reservation.workload or "maintenance",
+            ",".join(reservation.clusters),
+            "all" if reservation.amounts is None else _listed(reservation.amounts),
+            format_minute(reservation.since),
+            format_minute(reservation.until),
+            str(reservation.overlapping),
+            _listed(reservation.missing) or "-",
         )
-        for each in reservations
+        for reservation in reservations
     ]
     return f"\n\n{table(columns, rows, style)}"
 
@@ -224,7 +224,9 @@ _DECISION_TITLES = ("ACTION", "KIND", "NAME", "QUEUE", "CLUSTERS", "REASON")
 def _difference(report: WhatIfReport, style: OutputStyle) -> str:
     """Return the decisions that the changes bring, marked with +, and those that they replace, with -."""
     title = paragraph(f"With {'; '.join(report.changes)}:", style)
-    marked = [("-", each) for each in report.decisions.removed] + [("+", each) for each in report.decisions.added]
+    marked = [("-", decision) for decision in report.decisions.removed] + [
+        ("+", decision) for decision in report.decisions.added
+    ]
     if not marked:
         return f"{title}\nno decision changes."
     rows = ((mark, *_decision_row(decision)) for mark, decision in marked)

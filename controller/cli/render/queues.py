@@ -164,7 +164,7 @@ def resource_columns(resources: Iterable[str], *, right: bool = False, parts: tu
 
 def main_resources(amounts: Iterable[Amounts]) -> list[str]:
     """Return cpu and memory, then the other resources by name; the columns do not depend on usage."""
-    resources = {name for each in amounts for name in each} - {"pods"}
+    resources = {name for by_resource in amounts for name in by_resource} - {"pods"}
     return [*_MAIN_RESOURCES, *sorted(resources - set(_MAIN_RESOURCES), key=lambda name: (is_bytes(name), name))]
 
 

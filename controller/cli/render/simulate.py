@@ -115,18 +115,20 @@ def _variants(variants: Sequence[VariantFigures], style: OutputStyle) -> str:
     """Return a table of the ways to treat large jobs."""
     titles = ("MEAN", "P99", "P99 LARGE", "USED", "RESERVED", "DONE")
     columns = [Column("COMPARED"), *(Column(title, right=True) for title in titles)]
-    rows = [(each.variant, *(text for _, _, text in _measures(each)), str(each.finished)) for each in variants]
+    rows = [
+        (variant.variant, *(text for _, _, text in _measures(variant)), str(variant.finished)) for variant in variants
+    ]
     legend = paragraph(_VARIANT_LEGEND.format(resource=variants[0].resource), _narrow(style))
     return f"{table(columns, rows, style)}\n\n{legend}"
 
 
 def variant_chart(variants: Sequence[VariantFigures]) -> str:
     """Return the comparison as an SVG image."""
-    measures = [_measures(each) for each in variants]
+    measures = [_measures(variant) for variant in variants]
     panels = [
         Panel(
             panel[0][0],
-            [Bar(each.variant, value, text) for each, (_, value, text) in zip(variants, panel, strict=True)],
+            [Bar(variant.variant, value, text) for variant, (_, value, text) in zip(variants, panel, strict=True)],
         )
         for panel in zip(*measures, strict=True)
     ]

@@ -102,8 +102,8 @@ def data_listing(report: DataSources) -> Listing:
         Column("REASON"),
         Column("CLAIM NAMES", is_wide=True, is_text=True),
     ]
-    names = [f"datasource.datadependency.volcano.sh/{each.name}" for each in report.data if each.name]
-    return Listing(columns, [_row(each) for each in report.data], names, _NONE)
+    names = [f"datasource.datadependency.volcano.sh/{source.name}" for source in report.data if source.name]
+    return Listing(columns, [_row(source) for source in report.data], names, _NONE)
 
 
 def _row(report: DataSourceReport) -> Row:

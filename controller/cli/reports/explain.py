@@ -203,7 +203,7 @@ def data_reports(snapshot: Snapshot, workload: Workload) -> tuple[DataReport, ..
     binding = snapshot.binding(workload)
     claimed = snapshot.store.data_requirement(binding).claimed if binding is not None else ()
     return tuple(
-        DataReport(each.claim, each.data, each.source or None, each.clusters, each.is_preferred) for each in claimed
+        DataReport(data.claim, data.data, data.source or None, data.clusters, data.is_preferred) for data in claimed
     )
 
 
@@ -218,7 +218,7 @@ def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[tuple[Coun
     if uid not in snapshot.state.pending:
         return () if snapshot.state.refusal(uid) else None, True
     trials = Trials(snapshot.state, snapshot.history, snapshot.now, snapshot.plan)
-    found = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
+    counterfactuals = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
     reports = tuple(
         CounterfactualReport(
             change=";".join(map(str, counterfactual.changes)),
@@ -226,7 +226,7 @@ def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[tuple[Coun
             before="; ".join(change.before for change in counterfactual.changes),
             after="; ".join(change.after for change in counterfactual.changes),
         )
-        for counterfactual in found
+        for counterfactual in counterfactuals
     )
     return reports, not trials.is_cut
 
@@ -242,7 +242,7 @@ def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
         workload,
         template=job,
         priority_of=store.priorities.task_value,
-        priority_classes={each.key: each.value for each in store.priority_classes} if job is not None else None,
+        priority_classes={cached.key: cached.value for cached in store.priority_classes} if job is not None else None,
         binding=binding.name if binding is not None and workload.gang is None else "",
     )
 
@@ -364,7 +364,9 @@ def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
         state=queue.state if queue else "",
         weight=queue.weight if queue else 0,
         priority=queue.priority if queue else 0,
-        shares=tuple(queue_share_report(snapshot, each) for each in path[::-1] or ((name,) if queue else ())),
+        shares=tuple(
+            queue_share_report(snapshot, queue_name) for queue_name in path[::-1] or ((name,) if queue else ())
+        ),
         similar_names=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
         notes=_queue_notes(snapshot, name) if queue else (),
     )
@@ -389,7 +391,7 @@ def queue_explanation(snapshot: Snapshot, queue: str) -> QueueExplanation:
         guarantee=positive_quantities(spec.guarantee),
         deserved=positive_quantities(spec.deserved),
         children=tuple(child.name for child in node.children) if node else (),
-        ancestors=tuple(current_share_report(snapshot, each) for each in queue_path(snapshot, name)[-2::-1]),
+        ancestors=tuple(current_share_report(snapshot, ancestor) for ancestor in queue_path(snapshot, name)[-2::-1]),
         reasons=tuple(
             ReasonCount(reason, count) for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         ),

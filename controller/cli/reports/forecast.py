@@ -66,7 +66,11 @@ def _may_start(state: Engine, workload: Workload) -> bool:
 
 def _first_start(snapshot: Snapshot, forecasts: Mapping[WorkloadUid, StartForecast]) -> str:
     """Return the earliest start of *forecasts* as a text for the progress bar; empty while none is known."""
-    starts = ((each.p50, each.p90, snapshot.state.workloads[uid].path) for uid, each in forecasts.items() if each.p50)
+    starts = (
+        (forecast.p50, forecast.p90, snapshot.state.workloads[uid].path)
+        for uid, forecast in forecasts.items()
+        if forecast.p50
+    )
     p50, p90, path = min(starts, key=lambda start: (start[0], start[2]), default=(None, None, ""))
     if p50 is None:
         return ""

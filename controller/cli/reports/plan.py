@@ -57,7 +57,7 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
         (*decided, *waiting),
         queue_share_reports(snapshot),
         (*borrowing_notes(snapshot), *_reservation_notes(snapshot)),
-        tuple(_advance_reservation(snapshot, each) for each in reservations_to_come(snapshot)),
+        tuple(_advance_reservation(snapshot, reservation) for reservation in reservations_to_come(snapshot)),
     )
 
 
@@ -80,15 +80,16 @@ def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
             for resource, amount in reservation.amounts.items() if allocatable is not None else ():
                 has = (allocatable or {}).get(resource, 0)
                 if amount > has:
-                    asked, found = (format_quantity(resource, each) for each in (amount, has))
-                    yield f"{key} reserves {asked} {resource} in amounts, but cluster '{name}' has {found}"
+                    asked, capacity = (format_quantity(resource, value) for value in (amount, has))
+                    yield f"{key} reserves {asked} {resource} in amounts, but cluster '{name}' has {capacity}"
 
 
 def reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
     """Return the advance reservations that have not ended, by begin."""
     reservations = snapshot.state.policy.advance_reservations
     return sorted(
-        (each for each in reservations if each.until > snapshot.now), key=lambda each: (each.since, each.name)
+        (reservation for reservation in reservations if reservation.until > snapshot.now),
+        key=lambda reservation: (reservation.since, reservation.name),
     )
 
 
@@ -223,13 +224,13 @@ def usage_reports(snapshot: Snapshot, selection: Selection | None = None) -> Wor
     selection = selection or Selection()
     is_selected = selection.workloads(snapshot)
     capacity = total(state.capacity for state in snapshot.state.cluster_usage)
-    found = [
+    selected = [
         workload
         for workload in snapshot.observed.values()
         if workload.state is WorkloadState.ADMITTED and is_selected(workload)
     ]
-    found.sort(key=lambda workload: (-_dominant(workload, capacity), workload.namespace, workload.name))
-    reports = selection.sort(_usage_report(snapshot, workload) for workload in found)
+    selected.sort(key=lambda workload: (-_dominant(workload, capacity), workload.namespace, workload.name))
+    reports = selection.sort(_usage_report(snapshot, workload) for workload in selected)
     return WorkloadUsages(reports)
 
 

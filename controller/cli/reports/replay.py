@@ -50,9 +50,9 @@ def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
     notes: list[str] = []
     for file in files:
         with _reading(file) as lines:
-            result, found = recorded_decisions(lines, _is_workload(workload))
+            result, recorded = recorded_decisions(lines, _is_workload(workload))
         name = display_name(file)
-        decisions += [(name, decision) for decision in found]
+        decisions += [(name, decision) for decision in recorded]
         notes += [f"{name}: {note}" for note in result.notes]
         if result.first_tampered_line is not None:
             notes.append(f"{name}: the file was altered before line {result.first_tampered_line}")
@@ -61,7 +61,7 @@ def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
 
 def _by_time(decisions: Iterable[_InFile]) -> tuple[RecordedDecisionReport, ...]:
     """Return the reports of *decisions*, the first first, by milliseconds: a file may begin within a second."""
-    ordered = sorted(decisions, key=lambda found: (found[1].at, found[1].plan))
+    ordered = sorted(decisions, key=lambda pair: (pair[1].at, pair[1].plan))
     return tuple(_recorded_decision_report(file, decision) for file, decision in ordered)
 
 

@@ -125,7 +125,7 @@ def require_queue(name: str, known: Iterable[str]) -> None:
 def _require(name: str, known: Iterable[str], kind: str) -> None:
     names = sorted(known)
     if name not in names:
-        near = get_close_matches(name, names, n=_SUGGESTED) or [each for each in names if each != ROOT]
+        near = get_close_matches(name, names, n=_SUGGESTED) or [other for other in names if other != ROOT]
         more = f" and {len(near) - _SHOWN} more" if len(near) > _SHOWN else ""
         there = f"; there is {', '.join(near[:_SHOWN])}{more}" if near else ""
         raise NotFoundError(f"{kind} {name} does not exist{there}")
