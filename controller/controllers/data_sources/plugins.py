@@ -170,7 +170,7 @@ class Plugins:
     def set_static(self, locations: tuple[StaticLocation, ...]) -> frozenset[str]:
         """Set the static locations; return the systems that this concerns."""
         before, self._static = self._static, locations
-        return frozenset() if before == locations else frozenset(each.system for each in (*before, *locations))
+        return frozenset() if before == locations else frozenset(location.system for location in (*before, *locations))
 
     def configure(self, texts: Mapping[str, str]) -> frozenset[str]:
         """Set the settings of the plugins, by name; return the systems with changed settings."""
@@ -211,7 +211,7 @@ class Plugins:
 
     def static_clusters(self, data_set: DataSet) -> tuple[str, ...] | None:
         """Return the configured clusters of *data_set*, sorted; ``None`` if there are none."""
-        match = next((each for each in self._static if _is_at(each, data_set)), None)
+        match = next((location for location in self._static if _is_at(location, data_set)), None)
         return None if match is None else tuple(sorted(set(match.clusters)))
 
 

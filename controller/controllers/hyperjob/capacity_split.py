@@ -122,12 +122,12 @@ def _choose(
     need = load.units - host.leader_capacity
     chosen: list[ClusterBin] = [host]
     for left in range(parts - 1, 0, -1):
-        found = _choose_next(others, need, left=left, preferred_names=preferred_names)
-        if found is None:
+        cluster = _choose_next(others, need, left=left, preferred_names=preferred_names)
+        if cluster is None:
             return None
-        chosen.append(found)
-        others.remove(found)
-        need -= found.capacity
+        chosen.append(cluster)
+        others.remove(cluster)
+        need -= cluster.capacity
     return chosen if need <= 0 else None
 
 

@@ -179,8 +179,8 @@ class HyperJobController:
 
     def _children_of(self, uid: str, resource: Resource) -> dict[str, ObservedChild]:
         # An object in another namespace, such as a copy of a Job, has no owner there, whatever it says.
-        found = self._children.get((self._known[uid].key.namespace, uid), {}) if uid in self._known else {}
-        return {name: child for (kind, name), child in found.items() if kind == resource.plural}
+        children = self._children.get((self._known[uid].key.namespace, uid), {}) if uid in self._known else {}
+        return {name: child for (kind, name), child in children.items() if kind == resource.plural}
 
     def _prospects(self) -> CapacitySnapshot:
         return self._dependencies.capacity() or CapacitySnapshot()

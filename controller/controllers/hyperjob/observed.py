@@ -86,8 +86,8 @@ class ObservedChild:
     @property
     def phase(self) -> str:
         """Phase of a Job; empty if it has none."""
-        found = self.state.get("phase")
-        return found if isinstance(found, str) else ""
+        phase = self.state.get("phase")
+        return phase if isinstance(phase, str) else ""
 
     def is_owned_by(self, uid: str) -> bool:
         """Whether the HyperJob *uid* controls it."""

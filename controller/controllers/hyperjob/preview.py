@@ -39,17 +39,17 @@ def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
     return _check_requests(hyperjob, Preview(layout.parts, layout.pending_reason))
 
 
-def _check_requests(hyperjob: HyperJob, found: Preview) -> Preview:
-    """Return *found*, or an invalid preview if the requests of a part cannot be counted."""
+def _check_requests(hyperjob: HyperJob, previewed: Preview) -> Preview:
+    """Return *previewed*, or an invalid preview if the requests of a part cannot be counted."""
     try:
-        requests_of_parts(hyperjob, found.parts)
+        requests_of_parts(hyperjob, previewed.parts)
     except (SplitError, LookupError, ValueError) as error:
         return Preview(pending_reason=PendingReason("Invalid", f"the requests of its parts cannot be counted: {error}"))
-    return found
+    return previewed
 
 
-def preview_objects(hyperjob: HyperJob, found: Preview) -> list[PartObjects]:
+def preview_objects(hyperjob: HyperJob, previewed: Preview) -> list[PartObjects]:
     """Return the objects of the parts of *hyperjob*; none if it is finished or suspended."""
     if hyperjob.status.is_finished or hyperjob.spec.suspend:
         return []
-    return build_parts(hyperjob, found.parts)
+    return build_parts(hyperjob, previewed.parts)

@@ -109,8 +109,8 @@ def diff_objects(
     remove = tuple(child for child in (*old, *stale) if not child.deleting)
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
-    found = {name for name in desired if name in jobs and name in policies and name not in in_the_way | written}
-    return ObjectChanges(remove, apply, frozenset(found.union(up_to_date)))
+    unchanged = {name for name in desired if name in jobs and name in policies and name not in in_the_way | written}
+    return ObjectChanges(remove, apply, frozenset(unchanged.union(up_to_date)))
 
 
 def _retained(
@@ -304,20 +304,20 @@ class Reconciler:
             name = manifest["metadata"]["name"]
             if is_listed and (manifest["kind"], name) not in present:
                 continue
-            found = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
-            if found is not None and not found.is_owned_by(hyperjob.metadata.uid):
+            existing = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
+            if existing is not None and not existing.is_owned_by(hyperjob.metadata.uid):
                 kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
                 return f"{kind} {path} belongs to another owner; delete it, or rename the HyperJob"
         return ""
 
     async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:
         """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""
-        found: set[tuple[str, str]] = set()
+        names: set[tuple[str, str]] = set()
         for resource in (JOBS, PROPAGATION_POLICIES):
             path = resource.item_path(namespace, "").rstrip("/")
             async for raw in self.api.list_items(path, metadata_only=True):
-                found.add((resource.kind, read_meta(raw).name))
-        return frozenset(found)
+                names.add((resource.kind, read_meta(raw).name))
+        return frozenset(names)
 
     async def _get_object(self, resource: Resource, key: ObjectKey) -> ObservedChild | None:
         try:

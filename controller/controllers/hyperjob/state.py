@@ -313,15 +313,15 @@ def _pending(split_status: SplitStatus, reason: PendingReason) -> HyperJobState:
 def _pending_reason(split_status: SplitStatus, observed: ObservedParts) -> PendingReason | None:
     """Return the engine's pending reason; a part's own reason comes before one caused by other parts."""
     placed = [(part, observed.placement.get(part.name)) for part in split_status.parts if part.phase == "Pending"]
-    found = [
+    reasons = [
         (part.name, where.pending_reason)
         for part, where in placed
         if where is not None and where.pending_reason is not None
     ]
-    own = next(((name, reason) for name, reason in found if reason.reason not in _GANG_REASONS), None)
+    own = next(((name, reason) for name, reason in reasons if reason.reason not in _GANG_REASONS), None)
     if own is not None:
         return PendingReason(own[1].reason, f"part {own[0]} is pending: {own[1].message}")
-    return min((reason for _, reason in found), key=lambda reason: _GANG_REASONS.index(reason.reason), default=None)
+    return min((reason for _, reason in reasons), key=lambda reason: _GANG_REASONS.index(reason.reason), default=None)
 
 
 def _name_failed(failed: Sequence[str]) -> str:

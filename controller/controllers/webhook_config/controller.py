@@ -26,7 +26,7 @@ from controller.kube.timing import Backoff
 from controller.reporting.metrics import ControllerMetrics
 
 NAME = "volcano-global"
-_KINDS = {each.kind: each for each in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
+_KINDS = {resource.kind: resource for resource in (MUTATING_WEBHOOKS, VALIDATING_WEBHOOKS)}
 _MAX_SHOWN = 5
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
