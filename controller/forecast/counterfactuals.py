@@ -195,7 +195,7 @@ class _Search:
             count = self._least_template(smaller, (amount - 1) // step)
             if count is not None:
                 field = f"spec.tasks[{index}].template.spec.containers[{number}].resources"
-                before, after = (format_quantity(resource, each) for each in (amount, amount - count * step))
+                before, after = (format_quantity(resource, value) for value in (amount, amount - count * step))
                 changes = (
                     FieldChange(self._target, f"{field}.{part}.{quoted(resource)}", before, after) for part in parts
                 )
@@ -422,7 +422,10 @@ class _Search:
             if required and len(required) <= _MAX_FINISHED:
                 yield Counterfactual(
                     Dimension.COMPLETION,
-                    tuple(FieldChange(_path(each), "status.state.phase", "Running", "Completed") for each in required),
+                    tuple(
+                        FieldChange(_path(workload), "status.state.phase", "Running", "Completed")
+                        for workload in required
+                    ),
                 )
                 return
 

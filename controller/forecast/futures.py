@@ -123,9 +123,9 @@ class StartForecaster:
         """Yield the forecasts of *targets* after each future; each is more precise than the one before."""
         starts: dict[WorkloadUid, list[_Start | None]] = {uid: [] for uid in targets}
         for future in futures:
-            found = self._simulate(future, frozenset(targets))
+            simulated = self._simulate(future, frozenset(targets))
             for uid, known in starts.items():
-                known.append(found.get(uid))
+                known.append(simulated.get(uid))
             yield {uid: _summarise(known) for uid, known in starts.items()}
 
     def _simulate(self, future: Future, targets: frozenset[WorkloadUid]) -> dict[WorkloadUid, _Start]:
@@ -157,7 +157,9 @@ class _VirtualRun:
         """Number of the present run of each workload that was admitted."""
         self._freed: list[Workload] = []
         """Workloads that freed their charge since the last cycle."""
-        self._external_usage = {each.name: each.external_usage for each in engine.cluster_usage}
+        self._external_usage = {
+            cluster_state.name: cluster_state.external_usage for cluster_state in engine.cluster_usage
+        }
         self._rests = [iter(workloads) for workloads in backlog.rests]
         self._class_of = backlog.class_of
 
@@ -288,7 +290,7 @@ def _backlog(engine: Engine) -> _Backlog:
         count = _loaded_count(plain, {name: _LOADED_SHARES * floor(amount) for name, amount in due.items()})
         for workload_class in plain:
             if len(workload_class.workloads) > count:
-                class_of.update(dict.fromkeys((each.uid for each in workload_class), len(rests)))
+                class_of.update(dict.fromkeys((workload.uid for workload in workload_class), len(rests)))
                 rests.append(tuple(workload_class.workloads[count:]))
     return _Backlog(tuple(rests), class_of)
 
@@ -300,11 +302,15 @@ def _is_plain(workload_class: WorkloadClass) -> bool:
 
 def _loaded_count(classes: Sequence[WorkloadClass], amounts: Mapping[str, int]) -> int:
     """Return how many workloads of each class to load, so that they request *amounts* where all of them do."""
-    count, largest = _LOADED_PER_CLASS, max((len(each.workloads) for each in classes), default=0)
-    names = {name for each in classes for name in each.charge if name in amounts and name != PODS}
+    count, largest = _LOADED_PER_CLASS, max((len(workload_class.workloads) for workload_class in classes), default=0)
+    names = {name for workload_class in classes for name in workload_class.charge if name in amounts and name != PODS}
     while count < largest:
         loaded = {
-            name: sum(min(count, len(each.workloads)) * each.charge.get(name, 0) for each in classes) for name in names
+            name: sum(
+                min(count, len(workload_class.workloads)) * workload_class.charge.get(name, 0)
+                for workload_class in classes
+            )
+            for name in names
         }
         if all(loaded[name] >= amounts[name] for name in names):
             return count

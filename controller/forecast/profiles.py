@@ -33,7 +33,7 @@ def expecting(workload: Workload, run_times: RunTimes, profile: JobProfile, conf
         return workload
     probabilities = [1 - (1 - confidence) / 2**halvings for halvings in range(MISS_BUDGET.bit_length())]
     seconds = run_times.quantiles(profile, probabilities)
-    times = [max(round(each * _SECOND), _SECOND) for each in seconds]
+    times = [max(round(quantile * _SECOND), _SECOND) for quantile in seconds]
     return workload.expecting(*times)
 
 
@@ -75,14 +75,14 @@ def finished_runs(store: Store, *, after: int = 0) -> Iterable[tuple[int, JobPro
     """Yield the finished runs in the cache that ended *after* a time, each with its time, the oldest first."""
     bindings = [*store.bindings, *store.cluster_bindings]
     ended = [
-        (each.details.ended_at, each)
-        for each in bindings
-        if each.details.ended_at is not None and each.details.ended_at > after
+        (binding.details.ended_at, binding)
+        for binding in bindings
+        if binding.details.ended_at is not None and binding.details.ended_at > after
     ]
     for ended_at, binding in sorted(ended, key=lambda item: (item[0], item[1].uid)):
-        found = _run(store, binding, ended_at) if is_finished(binding) else None
-        if found is not None:
-            yield ended_at, *found
+        finished_run = _run(store, binding, ended_at) if is_finished(binding) else None
+        if finished_run is not None:
+            yield ended_at, *finished_run
 
 
 def _run(store: Store, binding: CachedBinding, ended_at: int) -> tuple[JobProfile, Run] | None:

@@ -77,7 +77,7 @@ class RepeatedArrivals:
         self._now = now
         self._seed = seed
         self._blocks: dict[tuple[int, str], list[Workload]] = {}
-        for workload in sorted(workloads, key=lambda each: (each.created_at, each.uid)):
+        for workload in sorted(workloads, key=lambda workload: (workload.created_at, workload.uid)):
             if now - _DAY < workload.created_at <= now and workload.gang is None:
                 block = (now - workload.created_at) // _BLOCK, workload.namespace
                 self._blocks.setdefault(block, []).append(workload)
@@ -89,7 +89,9 @@ class RepeatedArrivals:
             random = Random(f"{self._seed}/{number}/arrivals/{hour}/{namespace}")  # noqa: S311 -- reproducible futures, no secrets
             for copy in range(_poisson(random)):
                 arrivals += [_again(workload, number, copy) for workload in workloads]
-        return sorted(((each.created_at, each) for each in arrivals), key=lambda arrival: (arrival[0], arrival[1].uid))
+        return sorted(
+            ((workload.created_at, workload) for workload in arrivals), key=lambda arrival: (arrival[0], arrival[1].uid)
+        )
 
 
 def _poisson(random: Random) -> int:
