@@ -78,11 +78,13 @@ async def _presented_certificate(options: EstimatorOptions, host: str) -> tuple[
 def _certificate_name(certificate: x509.Certificate, host: str) -> str:
     try:
         names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
-        found = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
+        valid_names = [*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))]
     except x509.ExtensionNotFound:
-        found = [str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
+        valid_names = [
+            str(attribute.value) for attribute in certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+        ]
     # A wildcard matches exactly one label.
-    return found[0].replace("*", "any", 1) if found else host
+    return valid_names[0].replace("*", "any", 1) if valid_names else host
 
 
 #: A method that was not served is retried after this time, because the estimator may have been upgraded.

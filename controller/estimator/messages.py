@@ -139,12 +139,12 @@ def component_sets_request(query: Query) -> bytes:
 def count(response: bytes) -> int | None:
     """Return the number in *response*, ``None`` where nothing limits it. Raises `ResponseError`."""
     try:
-        found = TYPES["Response"].FromString(response).count
+        number = TYPES["Response"].FromString(response).count
     except DecodeError as error:
         raise ResponseError("the answer is not an estimator message") from error
-    if found < 0:
-        raise ResponseError(f"the answer is {found}")
-    return None if found == UNLIMITED else int(found)
+    if number < 0:
+        raise ResponseError(f"the answer is {number}")
+    return None if number == UNLIMITED else int(number)
 
 
 def _bytes(message: Any) -> bytes:
