@@ -151,7 +151,7 @@ class _Describer:
             fair = shares.fair_shares.get(name, {})
             yield LoggedQueue(
                 name=name,
-                path=tuple(each.name for each in reversed(list(node.path()))) if node is not None else (),
+                path=tuple(ancestor.name for ancestor in reversed(list(node.path()))) if node is not None else (),
                 weight=queue.weight,
                 priority=queue.priority,
                 pending=current.pending.get(name, 0),
@@ -176,10 +176,10 @@ class _Describer:
 
     def _pending(self, decided: dict[str, LoggedDecision], focus: Collection[str]) -> Iterator[LoggedWorkload]:
         order = self._before.order
-        each = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
+        per_queue = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
         for queue in sorted(order):
             for position, workload in enumerate(order[queue], start=1):
-                if position <= each or workload.uid in decided or workload.uid in focus:
+                if position <= per_queue or workload.uid in decided or workload.uid in focus:
                     yield self._row(queue, position, workload, decided.get(workload.uid))
                 else:
                     self._omitted += 1

@@ -79,7 +79,7 @@ def open_files(path: Path) -> Iterator[list[LogFile]]:
         number = 0
         # From the newest to the oldest: a file that is renamed meanwhile is opened twice, but none is missed.
         # Between two renames of a rotation one number is missing.
-        while number == 0 or any(_numbered(path, each).exists() for each in (number, number + 1)):
+        while number == 0 or any(_numbered(path, either).exists() for either in (number, number + 1)):
             try:
                 lines = stack.enter_context(_numbered(path, number).open("rb"))
             except FileNotFoundError:
@@ -150,7 +150,7 @@ def read_page(path: Path, filters: Filters, after: Position | None, limit: int) 
         return Decisions(
             identity=last.identity,
             since=files[0].began,
-            items=tuple(reader.found),
+            items=tuple(reader.decisions),
             position=str(position),
             is_complete=reader.is_complete,
             is_gap=is_gap,
@@ -161,7 +161,7 @@ class _PageReader:
     """Reads lines of successive files until the page is full."""
 
     def __init__(self, filters: Filters, limit: int) -> None:
-        self.found: list[LoggedDecision] = []
+        self.decisions: list[LoggedDecision] = []
         self.position: Position | None = None
         self.is_complete = True
         self._filters = filters
@@ -188,12 +188,12 @@ class _PageReader:
                 if planned > filters.until:
                     return False
             elif line.startswith(_DECISION) and planned >= filters.since:
-                if len(self.found) >= self._limit:
+                if len(self.decisions) >= self._limit:
                     self.is_complete = False
                     return False
                 decision = _decoded(_decisions.decode, line)
                 if filters.select(decision):
-                    self.found.append(structs.replace(decision, at=planned))
+                    self.decisions.append(structs.replace(decision, at=planned))
             offset += len(line)
             self._bytes += len(line)
         self.position = Position(file.began, offset, planned)
