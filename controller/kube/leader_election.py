@@ -280,12 +280,12 @@ class LeaderElection:
 
     def _decode(self, body: bytes) -> Lease:
         try:
-            found = _decoder.decode(body)
+            decoded = _decoder.decode(body)
         except msgspec.MsgspecError as error:
             raise Unreachable(self._path, f"the response is not a lease: {error}") from error
-        spec = found.spec
+        spec = decoded.spec
         return Lease(
-            found.metadata.resource_version,
+            decoded.metadata.resource_version,
             spec.holder_identity or "",
             spec.lease_duration_seconds or 0,
             spec.lease_transitions or 0,
