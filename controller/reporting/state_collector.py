@@ -148,7 +148,7 @@ class StateCollector:
         reasons = Tally(state.last_reasons.values())
         yield gauge("pending_workloads_by_reason", "Pending workloads, by reason.", ("reason",), _by_label(reasons))
         yield gauge("workloads", "Gated workloads, by state.", ("state",), _by_label(states))
-        conditions = Tally(condition for found in self._store.conditions.values() for condition in found)
+        conditions = Tally(condition for of_binding in self._store.conditions.values() for condition in of_binding)
         text = "Bindings with a condition that may need an action."
         yield gauge("bindings_by_condition", text, ("condition",), _by_label(conditions))
 

@@ -137,14 +137,14 @@ def recorded_decisions(
     lines: Iterable[bytes], wanted: Callable[[Fields], bool]
 ) -> tuple[ReplayResult, list[RecordedDecision]]:
     """Return the recorded decisions that *wanted* selects, without replaying them; raise ``DecisionLogError``."""
-    result, found = ReplayResult(), list[RecordedDecision]()
+    result, decisions = ReplayResult(), list[RecordedDecision]()
     planned: PlanEntry | None = None
     for number, entry in _entries(lines, result):
         if isinstance(entry, PlanEntry):
             planned = entry
         elif isinstance(entry, DecisionEntry) and planned is not None and wanted(entry.fields):
-            found.append(RecordedDecision(number, planned.number, planned.now, entry.fields))
-    return result, found
+            decisions.append(RecordedDecision(number, planned.number, planned.now, entry.fields))
+    return result, decisions
 
 
 def _entries(lines: Iterable[bytes], result: ReplayResult) -> Iterator[tuple[int, Entry]]:
