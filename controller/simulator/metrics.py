@@ -145,7 +145,10 @@ class AdvanceReservationCosts:
         self.close(now)
         reservations = state.policy.advance_reservations
         blocking = blocking_reservations(state.pending) if reservations else frozenset()
-        self._idle = [(each, idle_for(each, state.cluster_usage), each.name in blocking) for each in reservations]
+        self._idle = [
+            (reservation, idle_for(reservation, state.cluster_usage), reservation.name in blocking)
+            for reservation in reservations
+        ]
 
     def close(self, now: int) -> None:
         """Add the time up to *now*."""
