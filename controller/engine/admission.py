@@ -301,7 +301,7 @@ class AdmissionPass:
         """Return whether estimators have answered for all *chosen* workloads; query them where they have not."""
         if not self.context.policy.node_estimates:
             return True
-        clusters = [(part, [each.cluster for each in choice.cluster_charges]) for part, choice in chosen]
+        clusters = [(part, [charge.cluster for charge in choice.cluster_charges]) for part, choice in chosen]
         settled = [self.has_estimates(part, names) for part, names in clusters]
         return all(settled)
 
@@ -389,7 +389,7 @@ def _leaf_classes(
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
         may_try = any(workload_class.head is first for workload_class in tried)
-        tried = [each for each in classes if each.inadmissible is None] if may_try else []
+        tried = [workload_class for workload_class in classes if workload_class.inadmissible is None] if may_try else []
     return [
         SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
         for workload_class in tried

@@ -98,7 +98,7 @@ def take_history(engine: Engine) -> History:
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
         blocked=tuple(
-            StarvationTimer(name, each.uid, each.since) for name, each in sorted(cycle.starvation_timers.heads.items())
+            StarvationTimer(name, head.uid, head.since) for name, head in sorted(cycle.starvation_timers.heads.items())
         ),
         not_fitting_since=tuple(sorted(cycle.resize.not_fitting_since.items())),
         spent_resize_grace=tuple((uid, *cycle.resize.spent_grace[uid]) for uid in sorted(cycle.resize.spent_grace)),
@@ -139,8 +139,8 @@ def restore(
         engine.workload_changed(workload, now)
     for queue in queues:
         engine.queue_changed(queue)
-    for each in history.clusters:
-        _restore_cluster(engine, each)
+    for cluster_history in history.clusters:
+        _restore_cluster(engine, cluster_history)
     _restore_timers(engine, history)
     engine.cycle.startup.reschedule_all(engine.workloads.values(), policy.startup_timeout_ms)
     return engine
@@ -160,16 +160,16 @@ def roll_back(
             # Otherwise it would count as one that runs again after it had finished (D7).
             engine.workload_removed(workload.uid, now)
         engine.workload_changed(workload, now)
-    for each in history.clusters:
-        cluster_state = engine.cluster_usage.cluster_state(each.name)
-        if _is_as_saved(cluster_state, each):
+    for cluster_history in history.clusters:
+        cluster_state = engine.cluster_usage.cluster_state(cluster_history.name)
+        if _is_as_saved(cluster_state, cluster_history):
             continue
-        if each.cluster is not None:
-            engine.cluster_changed(each.cluster, now)
-        has_changed = cluster_state.external_usage != each.external_usage
-        _restore_usage(cluster_state, each)
+        if cluster_history.cluster is not None:
+            engine.cluster_changed(cluster_history.cluster, now)
+        has_changed = cluster_state.external_usage != cluster_history.external_usage
+        _restore_usage(cluster_state, cluster_history)
         if has_changed:
-            engine.cluster_usage.estimate_changed(each.name)
+            engine.cluster_usage.estimate_changed(cluster_history.name)
     _restore_timers(engine, history)
 
 

@@ -256,7 +256,11 @@ class Engine:
         heads = active.set_aside_on() if active is not None else {}
         reservations = self.policy.advance_reservations
         blocking = blocking_reservations(self.pending) if reservations else frozenset()
-        in_force = [each for each in reservations if now < each.until and (each.since <= now or each.name in blocking)]
+        in_force = [
+            reservation
+            for reservation in reservations
+            if now < reservation.until and (reservation.since <= now or reservation.name in blocking)
+        ]
         return idle_by_kind(self.cluster_usage, heads, in_force)
 
     @property

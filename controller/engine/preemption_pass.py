@@ -55,9 +55,9 @@ class PreemptionPass:
         """Carry out all preemptions that succeed; say whether there was any."""
         self._failed.clear()
         has_preempted = False
-        while (found := (yield from self._next_plan())) is not None:
-            self._apply(*found)
-            self._retry_branches_of(found[0].victims)
+        while (planned := (yield from self._next_plan())) is not None:
+            self._apply(*planned)
+            self._retry_branches_of(planned[0].victims)
             has_preempted = True
             # An evicted workload may be pending for another reason than capacity: it requests nothing then, and
             # does not block a fifo queue.

@@ -70,7 +70,11 @@ class PriorityAgeing:
         }
 
     def _priorities(self, queue: QueueName) -> set[int]:
-        return {each.head.priority for each in self._pending.queues.get(queue, ()) if not each.is_leaving}
+        return {
+            workload_class.head.priority
+            for workload_class in self._pending.queues.get(queue, ())
+            if not workload_class.is_leaving
+        }
 
     def order(self, changed: Iterable[QueueName]) -> None:
         """Order the classes of *changed* queues; later in a plan, their victims are added."""
@@ -78,8 +82,10 @@ class PriorityAgeing:
             classes = self._pending.queues.get(queue, ())
             self._next_raise.pop(queue, None)
             self._pending.order_keys.pop(queue, None)
-            if len({(each.namespace, each.head.priority) for each in classes}) > 1:
-                raises = (self.policy.next_raise(each.head.created_at, self.now) for each in classes)
+            if len({(workload_class.namespace, workload_class.head.priority) for workload_class in classes}) > 1:
+                raises = (
+                    self.policy.next_raise(workload_class.head.created_at, self.now) for workload_class in classes
+                )
                 self._next_raise[queue] = earliest(raises)
                 self._pending.order_keys[queue] = self.order_key
             elif not classes:

@@ -120,7 +120,9 @@ class BorrowingPolicy:
         self._refresh_reclaimable()
         for name, before in self._unprotected.items():
             self._unprotected[name] = self._unprotected_quota(name)
-            self._has_relaxed |= any(amount > before.get(each, 0) for each, amount in self._unprotected[name].items())
+            self._has_relaxed |= any(
+                amount > before.get(resource, 0) for resource, amount in self._unprotected[name].items()
+            )
         has_eased, self._has_relaxed = self._has_relaxed, False
         return has_eased
 
@@ -237,10 +239,10 @@ class BorrowingPolicy:
             for name, amount in workload_class.charge.items()
             if amount > 0 and name != PODS
         )
-        pending = (each for each in workload_class if each.uid not in self._admitted)
+        pending = (workload for workload in workload_class if workload.uid not in self._admitted)
         return [
-            _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(each), workload_class)
-            for each in islice(pending, max(most, 0))
+            _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(workload), workload_class)
+            for workload in islice(pending, max(most, 0))
         ]
 
     def _can_use(self, workload_class: WorkloadClass) -> bool:

@@ -237,7 +237,9 @@ class CandidateCache:
 
     def _invalidate_changed(self, clusters: Sequence[Cluster]) -> None:
         """Discard results for clusters that changed in a property that candidates depend on."""
-        if len(clusters) == len(self._clusters) and all(self._clusters.get(each.name) is each for each in clusters):
+        if len(clusters) == len(self._clusters) and all(
+            self._clusters.get(cluster.name) is cluster for cluster in clusters
+        ):
             return
         before, self._clusters = self._clusters, {cluster.name: cluster for cluster in clusters}
         changed = {name for name in before.keys() | self._clusters.keys() if not self._is_as_before(before, name)}
@@ -358,7 +360,9 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
     candidates, all of them are reserved if one is.
     """
     out = {name: Exclusion.STARTUP_FAILED for name in result.names if name in requirements.excluded_clusters}
-    reserved = {each.cluster for each in requirements.reserved_clusters}.intersection(result.names)
+    reserved = {reserved_cluster.cluster for reserved_cluster in requirements.reserved_clusters}.intersection(
+        result.names
+    )
     out |= dict.fromkeys(
         result.names if reserved and is_placed_by_karmada(requirements) else reserved, Exclusion.RESERVED
     )

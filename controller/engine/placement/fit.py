@@ -297,7 +297,10 @@ def fixed_rank(
     return FixedRank(
         name,
         preferred.index(name) if name in preferred else len(preferred),
-        any("/" in each and amount > 0 and requests.get(each, 0) <= 0 for each, amount in allocatable.items()),
+        any(
+            "/" in resource and amount > 0 and requests.get(resource, 0) <= 0
+            for resource, amount in allocatable.items()
+        ),
         of_all_pods,
         of_all_pods if gang == requests else _dominant(gang, allocatable, units),
     )
@@ -408,7 +411,7 @@ def _overflow_order(
     for term in requirements.placement.terms if requirements.placement.affinity is None else ():
         affinities = (term.affinity, *term.overflow)
         places = {
-            cluster.name: next((place for place, each in enumerate(affinities) if matches(each, cluster)), None)
+            cluster.name: next((place for place, affinity in enumerate(affinities) if matches(affinity, cluster)), None)
             for cluster in clusters
         }
         if None not in places.values():

@@ -306,9 +306,12 @@ class ActiveReservations:
     def _lacks_capacity(self, reservation: JointReservation, choice: Choice) -> bool:
         """Return whether some cluster of *choice* has too little capacity next to what *reservation* sets aside."""
         capacities = (
-            (each.charge, free_capacity(self._cluster_usage.cluster_state(each.cluster)).without(due).headroom)
-            for each in choice.cluster_charges
-            if (due := reservation.charges_by_cluster.get(each.cluster)) is not None
+            (
+                cluster_charge.charge,
+                free_capacity(self._cluster_usage.cluster_state(cluster_charge.cluster)).without(due).headroom,
+            )
+            for cluster_charge in choice.cluster_charges
+            if (due := reservation.charges_by_cluster.get(cluster_charge.cluster)) is not None
         )
         return any(not fits(charge, headroom) for charge, headroom in capacities)
 

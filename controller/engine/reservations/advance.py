@@ -51,19 +51,21 @@ def reserved_clusters(
     reservations: Iterable[AdvanceReservation], workload: Workload, now: int
 ) -> tuple[ReservedCluster, ...]:
     """Return the clusters that *workload* may not use if it is admitted at *now*, each with its first reservation."""
-    found: dict[ClusterName, str] = {}
+    first: dict[ClusterName, str] = {}
     for reservation in _binding(reservations, workload, now):
         if not reservation.amounts or is_placed_by_karmada(workload.requirements):
             for cluster in reservation.clusters:
-                found.setdefault(cluster, reservation.name)
-    return tuple(ReservedCluster(cluster, found[cluster]) for cluster in sorted(found))
+                first.setdefault(cluster, reservation.name)
+    return tuple(ReservedCluster(cluster, first[cluster]) for cluster in sorted(first))
 
 
 def reserved_amounts(reservations: Iterable[AdvanceReservation], workload: Workload, now: int) -> tuple[str, ...]:
     """Return the reservations of amounts that *workload* must leave free if it is admitted at *now*."""
     if is_placed_by_karmada(workload.requirements):
         return ()
-    return tuple(sorted(each.name for each in _binding(reservations, workload, now) if each.amounts))
+    return tuple(
+        sorted(reservation.name for reservation in _binding(reservations, workload, now) if reservation.amounts)
+    )
 
 
 def _binding(reservations: Iterable[AdvanceReservation], workload: Workload, now: int) -> Iterator[AdvanceReservation]:
@@ -101,15 +103,18 @@ def running_on_reserved(reservations: Sequence[AdvanceReservation], workloads: W
     for by_uid in workloads.admitted.values():
         for workload in by_uid.values():
             used = _clusters_of(workload)
-            if any(used.intersection(each.clusters) and not is_for(each, workload) for each in reservations):
+            if any(
+                used.intersection(reservation.clusters) and not is_for(reservation, workload)
+                for reservation in reservations
+            ):
                 yield workload
 
 
 def blocking_reservations(pending: PendingWorkloads) -> frozenset[str]:
     """Return the reservations that keep pending workloads off."""
     requirements = [next(iter(classes)).requirements for classes in pending.by_requirements.values()]
-    of_clusters = {reserved.reservation for each in requirements for reserved in each.reserved_clusters}
-    return frozenset(of_clusters.union(*(each.amounts_reserved_by for each in requirements)))
+    of_clusters = {reserved.reservation for required in requirements for reserved in required.reserved_clusters}
+    return frozenset(of_clusters.union(*(required.amounts_reserved_by for required in requirements)))
 
 
 def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Resources:
@@ -161,7 +166,7 @@ class AdvanceAmounts:
     def _use(self, reservations: tuple[AdvanceReservation, ...]) -> None:
         self._reservations = reservations
         before, self._by_cluster = self._by_cluster, {}
-        for reservation in sorted(reservations, key=lambda each: (each.since, each.name)):
+        for reservation in sorted(reservations, key=lambda reservation: (reservation.since, reservation.name)):
             for name in reservation.clusters if reservation.amounts else ():
                 self._by_cluster.setdefault(name, []).append(reservation)
         self._running = {name: {} for name in self._by_cluster}
@@ -176,7 +181,7 @@ class AdvanceAmounts:
         """Follow a change of a workload; ``None`` where it does not exist."""
         if not self._running:
             return
-        left, entered = (_clusters_of(each) & self._running.keys() for each in (before, workload))
+        left, entered = (_clusters_of(version) & self._running.keys() for version in (before, workload))
         for name in left:
             if before is not None:
                 self._running[name].pop(before.uid, None)
@@ -210,7 +215,7 @@ class AdvanceAmounts:
         if name not in self._cluster_usage:
             return EMPTY
         running = [(workload, _charge_on(workload, name)) for workload in self.running_on(name)]
-        needed = total(each.lacking for each in _in_force(reservations, running))
+        needed = total(amounts.lacking for amounts in _in_force(reservations, running))
         free = self._cluster_usage.cluster_state(name).headroom_after_evictions
         return positive(remaining(needed, free))
 
@@ -219,8 +224,8 @@ class AdvanceAmounts:
         missing: Resources = EMPTY
         for name in reservation.clusters if reservation.amounts else ():
             at, charges = max(reservation.since, now), self.running_on(name)
-            ends = [(each, expected_end(each, now), _charge_on(each, name)) for each in charges]
-            staying = [(each, charge) for each, end, charge in ends if end is None or end > at]
+            ends = [(workload, expected_end(workload, now), _charge_on(workload, name)) for workload in charges]
+            staying = [(workload, charge) for workload, end, charge in ends if end is None or end > at]
             [needed] = _in_force((reservation,), staying)
             free = [charge for _, end, charge in ends if end is not None and end <= at]
             if name in self._cluster_usage:
@@ -234,16 +239,22 @@ class AdvanceAmounts:
         self._cluster_usage.keep_free(name, in_advance if in_advance.begins else None, gave_room=gave_room)
 
     def _in_advance(self, name: ClusterName) -> AmountsInAdvance:
-        now, reservations = self._now, [each for each in self._by_cluster[name] if self._now < each.until]
-        running = [(each, expected_end(each, now), _charge_on(each, name)) for each in self._running[name].values()]
+        now, reservations = (
+            self._now,
+            [reservation for reservation in self._by_cluster[name] if self._now < reservation.until],
+        )
+        running = [
+            (workload, expected_end(workload, now), _charge_on(workload, name))
+            for workload in self._running[name].values()
+        ]
         ends = (end for _, end, _ in running)
-        times = (at for each in reservations for at in (each.since, each.until) if at > now)
+        times = (at for reservation in reservations for at in (reservation.since, reservation.until) if at > now)
         self._valid_until = earliest((self._valid_until, *ends, *times))
         begins = []
         for reservation in reservations:
             at = max(reservation.since, now)
-            in_force = [each for each in reservations if each is not reservation and each.since <= at < each.until]
-            staying = [(each, charge) for each, end, charge in running if end is None or end > at]
+            in_force = [other for other in reservations if other is not reservation and other.since <= at < other.until]
+            staying = [(workload, charge) for workload, end, charge in running if end is None or end > at]
             released = total(charge for _, end, charge in running if end is not None and end <= at)
             begins.append(ReservationBegin(_in_force((reservation, *in_force), staying), released))
         return AmountsInAdvance(tuple(begins))
@@ -295,22 +306,30 @@ class AdvanceReservations:
         Of whole clusters that is every workload that the reservation keeps off; of amounts, as few as suffice.
         """
         due, evicted = _due(policy, now), list[Evict]()
-        whole, of_amounts = ([each for each in due if bool(each.amounts) is kind] for kind in (False, True))
+        whole, of_amounts = (
+            [reservation for reservation in due if bool(reservation.amounts) is kind] for kind in (False, True)
+        )
         with self._amounts.deferring():
             running = running_on_reserved(whole, self._workloads) if whole else ()
             for workload in sorted(_movable(running), key=lambda workload: workload.uid):
                 evicted += self._evict(workload, policy, now)
                 yield 1
-            for name in sorted({name for each in of_amounts for name in each.clusters}):
+            for name in sorted({name for reservation in of_amounts for name in reservation.clusters}):
                 evicted += yield from self._evict_for_amounts(name, of_amounts, policy, now)
         return evicted
 
     def next_eviction(self, policy: Policy, now: int) -> int | None:
         """Return when ``evict`` is due next."""
-        begins = (each.since for each in policy.advance_reservations if each.evicts and each.since > now)
+        begins = (
+            reservation.since
+            for reservation in policy.advance_reservations
+            if reservation.evicts and reservation.since > now
+        )
         due = _due(policy, now)
         movable = _movable(running_on_reserved(due, self._workloads) if due else ())
-        return earliest((*begins, *(each.eviction_retry_at for each in movable if each.eviction_retry_at > now)))
+        return earliest(
+            (*begins, *(workload.eviction_retry_at for workload in movable if workload.eviction_retry_at > now))
+        )
 
     def _evict(self, workload: Workload, policy: Policy, now: int) -> Iterator[Evict]:
         current = self._workloads[workload.uid]
@@ -325,10 +344,12 @@ class AdvanceReservations:
         self, name: ClusterName, due: Sequence[AdvanceReservation], policy: Policy, now: int
     ) -> Steps[list[Evict]]:
         """Evict as few workloads as free the amounts of *due* on a cluster."""
-        here, evicted = [each for each in due if name in each.clusters], list[Evict]()
+        here, evicted = [reservation for reservation in due if name in reservation.clusters], list[Evict]()
         running = self._amounts.running_on(name)
-        candidates = [each for each in running if not any(is_for(reservation, each) for reservation in here)]
-        movable = (each for each in _movable(candidates) if each.eviction_retry_at <= now)
+        candidates = [
+            workload for workload in running if not any(is_for(reservation, workload) for reservation in here)
+        ]
+        movable = (workload for workload in _movable(candidates) if workload.eviction_retry_at <= now)
         ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in movable)
         victims = [_Victim(rank, workload, _charge_on(workload, name)) for rank, _, workload in ranked]
         lacking = self._amounts.lacking(name, here)
@@ -336,8 +357,8 @@ class AdvanceReservations:
             parts = [*self._evict(victim.workload, policy, now)]
             evicted += parts
             yield len(victims)
-            gone = {each.workload.uid for each in parts}
-            victims = [each for each in victims if each.workload.uid not in gone]
+            gone = {eviction.workload.uid for eviction in parts}
+            victims = [other for other in victims if other.workload.uid not in gone]
             is_alone = len(parts) == 1
             lacking = positive(remaining(lacking, victim.charge)) if is_alone else self._amounts.lacking(name, here)
         return evicted
@@ -352,7 +373,11 @@ class AdvanceReservations:
 
 
 def _due(policy: Policy, now: int) -> list[AdvanceReservation]:
-    return [each for each in policy.advance_reservations if each.evicts and each.since <= now < each.until]
+    return [
+        reservation
+        for reservation in policy.advance_reservations
+        if reservation.evicts and reservation.since <= now < reservation.until
+    ]
 
 
 def _movable(workloads: Iterable[Workload]) -> Iterator[Workload]:
@@ -373,7 +398,7 @@ def _next_victim(lacking: Resources, victims: Sequence[_Victim]) -> _Victim | No
     if not chosen:
         return None
     tier = chosen[-1].rank[:3]
-    if alone := [each for each in victims if each.rank[:3] == tier and fits(lacking, each.charge)]:
+    if alone := [victim for victim in victims if victim.rank[:3] == tier and fits(lacking, victim.charge)]:
         return min(alone, key=lambda victim: (_relative_size(victim, lacking), victim.rank))
     freed, first = total(victim.charge for victim in chosen), None
     for victim in reversed(chosen):

@@ -344,7 +344,10 @@ def _release_order(release: Release) -> tuple[int, str]:
 
 def _as_use(release: Release) -> Release:
     """Return the opposite of *release*: the use of the same amounts."""
-    charges = tuple(ClusterCharge(each.cluster, scale(each.charge, -1)) for each in release.cluster_charges)
+    charges = tuple(
+        ClusterCharge(cluster_charge.cluster, scale(cluster_charge.charge, -1))
+        for cluster_charge in release.cluster_charges
+    )
     return release._replace(charge=scale(release.charge, -1), cluster_charges=charges)
 
 

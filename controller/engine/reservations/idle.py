@@ -112,10 +112,10 @@ def idle_by_kind(
         if name not in cluster_usage:
             continue
         state, reservations = cluster_usage.cluster_state(name), by_cluster.get(name, [])
-        free = positive({each: amount for each, amount in state.headroom.items() if each != PODS})
+        free = positive({resource: amount for resource, amount in state.headroom.items() if resource != PODS})
         held = free
-        if all(each.amounts for each in reservations):
-            names = tuple(sorted(each.name for each in reservations))
+        if all(reservation.amounts for reservation in reservations):
+            names = tuple(sorted(reservation.name for reservation in reservations))
             held = elementwise_min(free, state.in_advance.set_aside(names) if state.in_advance is not None else EMPTY)
         idle["advance"].append(held)
         idle["head"].append(elementwise_min(subtract(free, held), heads.get(name, EMPTY)))

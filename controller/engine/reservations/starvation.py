@@ -328,7 +328,7 @@ class HeadReservations:
             self._timers.reset(workload_class.head, now)
             return []
         # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
-        since = max((_since(each) + 1 for each in self._workloads.with_reservation.values()), default=now)
+        since = max((_since(workload) + 1 for workload in self._workloads.with_reservation.values()), default=now)
         return self._apply(placed, max(since, now), now, promised_start=promised_start)
 
     def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:

@@ -28,13 +28,13 @@ class ReservationBegin:
         """Return what must be free now in addition to the requests of a workload that *names* keep off."""
         if self.in_force[0].name not in names:
             return EMPTY
-        lacking = total(each.lacking for each in self.in_force if each.name in names)
+        lacking = total(amounts.lacking for amounts in self.in_force if amounts.name in names)
         return positive(remaining(lacking, self.released))
 
     @property
     def without_releases(self) -> "ReservationBegin":
         """Return the same with all amounts, whoever uses them, and without expected releases."""
-        return ReservationBegin(tuple(replace(each, lacking=each.amounts) for each in self.in_force))
+        return ReservationBegin(tuple(replace(amounts, lacking=amounts.amounts) for amounts in self.in_force))
 
 
 @dataclass(frozen=True, slots=True)

@@ -138,7 +138,7 @@ class Tree:
         queue = self.root.queue if name == ROOT else self._known.get(name)
         if queue is None:
             return Refusal(Reason.QUEUE_NOT_FOUND, queue=name)
-        closed = next((each for each in self._ancestors(queue) if each.state is not QueueState.OPEN), None)
+        closed = next((ancestor for ancestor in self._ancestors(queue) if ancestor.state is not QueueState.OPEN), None)
         if closed is not None:
             return Refusal(Reason.QUEUE_CLOSED, queue=closed.name, subject=closed.state)
         if name == ROOT or name in self._parents:
@@ -248,9 +248,9 @@ def _scale_down(guarantees: list[Resources], given_from: Resources) -> list[Reso
     return [
         {
             name: amount * max(given_from.get(name, 0), 0) // exceeded[name] if name in exceeded else amount
-            for name, amount in each.items()
+            for name, amount in guarantee.items()
         }
-        for each in guarantees
+        for guarantee in guarantees
     ]
 
 

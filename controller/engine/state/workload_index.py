@@ -154,9 +154,9 @@ class WorkloadIndex:
         """Update the indexes, pending workloads excepted; ``None`` where the workload does not exist."""
         self.gangs.update(before, workload)
         self.version += any(
-            each.state is WorkloadState.ADMITTED or each.has_reservation
-            for each in (before, workload)
-            if each is not None
+            either.state is WorkloadState.ADMITTED or either.has_reservation
+            for either in (before, workload)
+            if either is not None
         )
         if before is not None:
             self._remove(before)
