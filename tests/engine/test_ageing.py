@@ -21,10 +21,10 @@ QUEUE = QueueName("q")
 
 
 def engine(ageing: Ageing, *, cpus: int = 1) -> Engine:
-    found = Engine(Policy(ageing=ageing))
-    found.queue_changed(Queue(QUEUE))
-    found.cluster_changed(cluster(cpu=cpus), NOW)
-    return found
+    state = Engine(Policy(ageing=ageing))
+    state.queue_changed(Queue(QUEUE))
+    state.cluster_changed(cluster(cpu=cpus), NOW)
+    return state
 
 
 def job(name: str, priority: int, created_at: int = NOW) -> Workload:
@@ -32,7 +32,7 @@ def job(name: str, priority: int, created_at: int = NOW) -> Workload:
 
 
 def admitted(state: Engine, now: int) -> list[str]:
-    return [each.workload.name for each in state.plan(now).decisions if isinstance(each, Admit)]
+    return [decision.workload.name for decision in state.plan(now).decisions if isinstance(decision, Admit)]
 
 
 @pytest.mark.parametrize(
@@ -79,14 +79,14 @@ def test_no_update_is_due_that_changes_no_order(ageing, priorities, wakes):
 
 def test_turning_ageing_off_restores_the_order():
     state = engine(Ageing(10 * MINUTE, 10, 20))
-    for each in (job("running", 90), job("low", 0, NOW - 10 * MINUTE), job("high", 5)):
-        state.workload_changed(each, NOW)
+    for submitted in (job("running", 90), job("low", 0, NOW - 10 * MINUTE), job("high", 5)):
+        state.workload_changed(submitted, NOW)
     state.plan(NOW)
     low = state.workloads[WorkloadUid("low")]
     assert (state.position(low), state.raised_priority(low)) == (1, 10)
     state.policy_changed(Policy())
     state.plan(NOW)
-    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
+    assert [pending.name for pending in state.pending_workloads(QUEUE)] == ["high", "low"]
     assert state.raised_priority(low) is None
 
 
@@ -96,13 +96,13 @@ def test_order_after_an_admission_applies_without_an_event():
         state.workload_changed(job(name, priority, NOW - age * MINUTE), NOW)
     assert admitted(state, NOW) == ["between"]
     assert not state.plan(NOW + 1).decisions
-    assert [each.name for each in state.pending_workloads(QUEUE)] == ["high", "low"]
+    assert [pending.name for pending in state.pending_workloads(QUEUE)] == ["high", "low"]
 
 
 def test_workload_may_leave_between_the_parts_of_a_plan():
     state = engine(Ageing(after_ms=10 * MINUTE, step=1, max_raise=5))
-    for each in (job("first", 1), job("second", 0)):
-        state.workload_changed(each, NOW)
+    for submitted in (job("first", 1), job("second", 0)):
+        state.workload_changed(submitted, NOW)
     (admission,) = state.plan(NOW, most=1).decisions
     assert admission.workload.name == "first"
     state.workload_removed(WorkloadUid("first"), NOW)
@@ -117,9 +117,9 @@ def stream(
     now = NOW
     for number in range(10_000):
         for queue in queues:
-            for each in range(2 * cpus):
-                name = f"high-{queue}-{number}-{each}"
-                added = job(name, bases[(number + each) % len(bases)], now)
+            for index in range(2 * cpus):
+                name = f"high-{queue}-{number}-{index}"
+                added = job(name, bases[(number + index) % len(bases)], now)
                 state.workload_changed(replace(added, queue=queue), now)
         for name in [name for name, end in ends.items() if end <= now]:
             over = replace(state.workloads[WorkloadUid(name)], state=WorkloadState.FINISHED, admission=None)
@@ -143,7 +143,7 @@ def excess_wait(
     state = engine(ageing, cpus=cpus * len(queues))
     for name in queues:
         state.queue_changed(Queue(name))
-    filling = stream(state, [base + each for each in above], cpus, run_minutes, queues)
+    filling = stream(state, [base + difference for difference in above], cpus, run_minutes, queues)
     next(filling)
     state.workload_changed(job("low", base, NOW), NOW)
     steps = -(-ageing.max_raise // ageing.step)
@@ -157,8 +157,8 @@ def test_workload_is_not_evicted_by_one_that_it_has_passed():
     jobs = [job("old", 0, NOW - 50 * MINUTE), job("middle", 10, NOW - 40 * MINUTE), job("young", 20)]
     state = engine(policy.ageing)
     state.policy_changed(policy)
-    for each in jobs:
-        state.workload_changed(each, NOW)
+    for submitted in jobs:
+        state.workload_changed(submitted, NOW)
     assert admitted(state, NOW) == ["old"]
     assert state.plan(NOW + 10).decisions == ()
 
@@ -168,7 +168,7 @@ def test_workload_is_not_evicted_by_one_that_it_has_passed():
 @example(base=0, ageing=Ageing(10 * MINUTE, 10, 40), above=[39], cpus=1, run_minutes=1, other=QueueName("other"))
 @given(
     base=st.integers(-100, 100),
-    ageing=st.builds(Ageing, st.integers(1, 30).map(lambda each: each * MINUTE), st.integers(5, 40), st.just(40)),
+    ageing=st.builds(Ageing, st.integers(1, 30).map(lambda minutes: minutes * MINUTE), st.integers(5, 40), st.just(40)),
     above=st.lists(st.integers(-60, 39) | st.integers(20, 39), min_size=1, max_size=3),
     cpus=st.integers(1, 3),
     run_minutes=st.integers(1, 20),

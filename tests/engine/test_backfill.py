@@ -114,7 +114,7 @@ class Schedule:
         if self.is_learned:
             run_time, bounds = learned(run_time)
         queue = self.dice.choice(self.queues)
-        found = []
+        workloads = []
         for part in range(parts if gang else 1):
             cpu = self.dice.randint(self.size // 2, self.size - 1) if is_wide else self.dice.randint(1, self.size // 2)
             requests = {"cpu": cpu, "memory": self.dice.randint(0, 2 * self.size if is_wide else self.size)}
@@ -122,8 +122,8 @@ class Schedule:
             placement = replace(ONE_CLUSTER, affinity=Affinity(names=names) if names else None)
             shape = SchedulingRequirements(requests, requests, placement)
             made = workload(f"w{number:03}-{part}", shape, queue=queue, created_at=self.now, gang=gang)
-            found.append(changed(made, run_time_ms=run_time, run_time_bounds_ms=bounds))
-        return found
+            workloads.append(changed(made, run_time_ms=run_time, run_time_bounds_ms=bounds))
+        return workloads
 
     def _run_time(self, workload: Workload) -> int:
         """Return the time for which *workload* will run."""
@@ -141,14 +141,14 @@ class Schedule:
             if self.promised.get(uid) == self.now
         }
         for owner, promised_at in due.items():
-            needed = [each for each in self.state.with_reservation.values() if owner_of(each) == owner]
+            needed = [reserving for reserving in self.state.with_reservation.values() if owner_of(reserving) == owner]
             older = [
                 charge
-                for each in self.state.workloads.values()
-                if each.state is WorkloadState.ADMITTED and each.admission.admitted_at < promised_at
-                for charge in each.admission.cluster_charges
+                for running in self.state.workloads.values()
+                if running.state is WorkloadState.ADMITTED and running.admission.admitted_at < promised_at
+                for charge in running.admission.cluster_charges
             ]
-            used = [*older, *(charge for each in needed for charge in each.reservation.cluster_charges)]
+            used = [*older, *(charge for reserving in needed for charge in reserving.reservation.cluster_charges)]
             self.delayed += (
                 all(
                     total(charge.charge for charge in used if charge.cluster == name).get(resource, 0) <= amount
@@ -235,7 +235,7 @@ def test_learned_run_times_delay_promises_at_most_as_configured():
     schedules = [Schedule(seed, scale, is_learned=True) for seed in range(LEARNED_SCHEDULES)]
     for schedule in schedules:
         schedule.play()
-    promises, delayed = (sum(getattr(each, name) for each in schedules) for name in ("promises", "delayed"))
+    promises, delayed = (sum(getattr(schedule, name) for schedule in schedules) for name in ("promises", "delayed"))
     assert promises > 5 * LEARNED_SCHEDULES
     assert delayed <= 0.1 * promises + 3 * sqrt(0.1 * 0.9 * promises)
 
@@ -295,7 +295,7 @@ def test_windows_that_were_not_forecast_again_are_unchanged(monkeypatch):
 
 
 def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
-    is_fulfilled, found = _Trial.is_fulfilled, list[bool]()
+    is_fulfilled, lacked = _Trial.is_fulfilled, list[bool]()
 
     def compare(trial):
         of_queues = [id(released) for released in trial._by_queue.values()]
@@ -303,13 +303,13 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
             released.get(name, 0) < amount for released, name, amount in trial._lacking if id(released) in of_queues
         )
         assert trial._is_unreserved() is not lacks
-        found.append(lacks)
+        lacked.append(lacks)
         return is_fulfilled(trial)
 
     monkeypatch.setattr(_Trial, "is_fulfilled", compare)
     for seed in range(4):
         Schedule(seed, Scale()).play()
-    assert {*found} == {True, False}
+    assert {*lacked} == {True, False}
 
 
 @pytest.mark.parametrize(

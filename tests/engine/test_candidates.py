@@ -202,10 +202,10 @@ TABLE = [
 
 @pytest.mark.parametrize(("wanted", "expected"), TABLE)
 def test_candidates_equal_clusters_that_karmada_would_not_filter(wanted: SchedulingRequirements, expected: str):
-    found = candidates(wanted, FLEET)
-    assert found.names == named(expected)
-    assert sorted((*found.names, *found.excluded)) == sorted(named("abcdef"))
-    assert candidates(wanted, FLEET[::-1]) == found
+    result = candidates(wanted, FLEET)
+    assert result.names == named(expected)
+    assert sorted((*result.names, *result.excluded)) == sorted(named("abcdef"))
+    assert candidates(wanted, FLEET[::-1]) == result
 
 
 GPU_FIRST = {"gpu": labels(asks("gpu", "In", "b200")), "gold": labels(asks("tier", "In", "gold")), "any": Affinity()}
@@ -241,8 +241,8 @@ TWO = spread(Spread("cluster", 2, 2)).spread
     ],
 )
 def test_first_affinity_term_with_a_cluster_applies(wanted: SchedulingRequirements, term: str, expected: str):
-    found = candidates(wanted, FLEET)
-    assert (found.names, found.term) == (named(expected), term)
+    result = candidates(wanted, FLEET)
+    assert (result.names, result.term) == (named(expected), term)
 
 
 @pytest.mark.parametrize(
@@ -280,9 +280,9 @@ def test_every_excluded_cluster_has_its_first_reason():
 
 
 def test_without_candidates_the_first_term_gives_the_reasons():
-    found = candidates(shape(terms(first=only("e"), second=only("f"))), FLEET)
-    assert found.excluded[ClusterName("e")] is Exclusion.UNTOLERATED_TAINT
-    assert found.excluded[ClusterName("f")] is Exclusion.AFFINITY_MISMATCH
+    result = candidates(shape(terms(first=only("e"), second=only("f"))), FLEET)
+    assert result.excluded[ClusterName("e")] is Exclusion.UNTOLERATED_TAINT
+    assert result.excluded[ClusterName("f")] is Exclusion.AFFINITY_MISMATCH
 
 
 @pytest.mark.parametrize("taint", [NOT_READY, UNREACHABLE], ids=["not-ready", "unreachable"])

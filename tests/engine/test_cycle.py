@@ -18,7 +18,9 @@ def test_every_workload_is_admitted_or_waits_with_a_reason(objects):
     plan = state.plan(NOW)
     admitted = {decision.workload.uid for decision in plan.decisions}
     told = {wait.workload.uid for wait in plan.waits}
-    assert admitted | told == {each.uid for each in objects.workloads if each.state is WorkloadState.PENDING}
+    assert admitted | told == {
+        workload.uid for workload in objects.workloads if workload.state is WorkloadState.PENDING
+    }
     assert not admitted & told
     assert all(state.refusal(uid) is not None for uid in told)
     for queue in objects.queues:
@@ -60,7 +62,7 @@ def test_sliced_plans_together_equal_one_plan(objects, most):
     slices = [sliced.plan(NOW, most=most)]
     while slices[-1].is_cut:
         slices.append(sliced.plan(NOW, most=most))
-    assert [decision for each in slices for decision in each.decisions] == [*plan.decisions]
+    assert [decision for part in slices for decision in part.decisions] == [*plan.decisions]
     assert sliced.last_reasons == whole.last_reasons
 
 
@@ -72,7 +74,10 @@ def test_usage_equals_the_charges_of_all_workloads(objects):
     by_queue = total_by_queue(state)
     assert all(positive(held) == positive(by_queue.get(name, {})) for name, held in state.current_usage.items())
     by_cluster = {}
-    for each in state.workloads.values():
-        for booking in each.admission.cluster_charges if each.admission else ():
+    for workload in state.workloads.values():
+        for booking in workload.admission.cluster_charges if workload.admission else ():
             by_cluster[booking.cluster] = add(by_cluster.get(booking.cluster, {}), booking.charge)
-    assert all(positive(each.charged) == positive(by_cluster.get(each.name, {})) for each in state.cluster_usage)
+    assert all(
+        positive(cluster_state.charged) == positive(by_cluster.get(cluster_state.name, {}))
+        for cluster_state in state.cluster_usage
+    )

@@ -33,8 +33,8 @@ def pods(count: int, *, cpu: int, minimum: int | None = None, claim: str | None 
 
 def gang(*sets: PodSet, **parts) -> SchedulingRequirements:
     return SchedulingRequirements(
-        positive(total(scale(each.amounts, each.count) for each in sets)),
-        positive(total(scale(each.amounts, each.minimum) for each in sets)),
+        positive(total(scale(pod_set.amounts, pod_set.count) for pod_set in sets)),
+        positive(total(scale(pod_set.amounts, pod_set.minimum) for pod_set in sets)),
         ONE_CLUSTER,
         pod_sets=sets,
         **parts,
@@ -55,13 +55,13 @@ class Play:
         self.now = START
         self.state = Engine(Policy(**{"node_estimates": True, "startup_timeout_ms": None, **policy}))
         self.state.queue_changed(Queue(QueueName("q"), ROOT, fifo=fifo))
-        for each in clusters:
-            self.state.cluster_changed(each, self.now)
+        for member in clusters:
+            self.state.cluster_changed(member, self.now)
         self.queries = []
 
     def add(self, *jobs: Workload):
-        for each in jobs:
-            self.state.workload_changed(each, self.now)
+        for submitted in jobs:
+            self.state.workload_changed(submitted, self.now)
         return self
 
     def plan(self, after: int = 0) -> list[str]:
@@ -70,7 +70,11 @@ class Play:
         plan = self.state.plan(self.now)
         self.queries += plan.queries
         self.last = plan
-        return [f"{each.workload.name}@{each.clusters[0].name}" for each in plan.decisions if isinstance(each, Admit)]
+        return [
+            f"{decision.workload.name}@{decision.clusters[0].name}"
+            for decision in plan.decisions
+            if isinstance(decision, Admit)
+        ]
 
     def answer(self, count: int | None, *, silent: bool = False) -> None:
         """Give the same answer to all open queries."""
@@ -308,7 +312,7 @@ def test_workload_refused_by_an_estimator_reclaims_elsewhere():
     play.answer(0)
 
     assert play.plan() == []
-    assert [each.workload.name for each in play.last.decisions if isinstance(each, Evict)] == ["b-0"]
+    assert [decision.workload.name for decision in play.last.decisions if isinstance(decision, Evict)] == ["b-0"]
 
 
 @pytest.mark.parametrize(
@@ -325,7 +329,7 @@ def test_estimator_is_queried_before_an_eviction_for_quota(answer, evicted):
     assert (play.plan(), play.last.decisions, play.asked()) == ([], (), ["m2"])
     play.answer(answer)
     play.plan()
-    assert [each.workload.name for each in play.last.decisions if isinstance(each, Evict)] == evicted
+    assert [decision.workload.name for decision in play.last.decisions if isinstance(decision, Evict)] == evicted
 
 
 def test_refused_large_workload_precedes_later_small_ones():
@@ -369,12 +373,14 @@ def admission_times(answer) -> dict[str, int]:
     for now in range(0, END_MS, STEP_MS):
         while coming and coming[0].created_at <= now:
             state.workload_changed(coming.pop(0), now)
-        for each in [each for each in answers if each[0] <= now]:
-            answers.remove(each)
-            state.cluster_estimated(each[1], now)
+        for due in [due for due in answers if due[0] <= now]:
+            answers.remove(due)
+            state.cluster_estimated(due[1], now)
         plan = state.plan(now)
         times |= {
-            each.workload.name: now - each.workload.created_at for each in plan.decisions if isinstance(each, Admit)
+            decision.workload.name: now - decision.workload.created_at
+            for decision in plan.decisions
+            if isinstance(decision, Admit)
         }
         for query in plan.queries:
             after, count, is_silent = (STEP_MS, 1000, False) if query.cluster == "m2" else answer(query)

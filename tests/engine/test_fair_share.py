@@ -65,7 +65,7 @@ def test_work_of_a_division_is_bounded_for_a_thousand_claims():
         )
         for number in range(1000)
     ]
-    amount = Fraction(sum(each.cap for each in claims), 3)
+    amount = Fraction(sum(sibling.cap for sibling in claims), 3)
     assert work_of(lambda: divide(amount, claims)) < 500_000
 
 
@@ -88,10 +88,10 @@ def siblings(draw, most: int = 7) -> list[Claim]:
 
 
 def check_division(amount: int | Fraction, claims: list[Claim]) -> None:
-    floors = {each.name: Fraction(each.guarantee) for each in claims}
-    caps = {each.name: Fraction(each.cap) for each in claims}
-    deserved = {each.name: each.deserved or 0 for each in claims}
-    weights = {each.name: each.weight for each in claims}
+    floors = {sibling.name: Fraction(sibling.guarantee) for sibling in claims}
+    caps = {sibling.name: Fraction(sibling.cap) for sibling in claims}
+    deserved = {sibling.name: sibling.deserved or 0 for sibling in claims}
+    weights = {sibling.name: sibling.weight for sibling in claims}
     assert divide(amount, claims) == shares.divide(Fraction(amount), floors, caps, deserved, weights)
     assert guarantees_exceed(amount, claims) == (sum(floors.values()) > amount)
 
@@ -111,7 +111,7 @@ def test_division_of_many_claims_equals_the_slow_solver(amount, claims):
 @given(amounts, siblings())
 def test_amount_is_divided_fully_unless_all_caps_are_reached(amount, claims):
     divided = divide(amount, claims)
-    filled = all(divided[each.name] == max(each.cap, each.guarantee) for each in claims)
+    filled = all(divided[sibling.name] == max(sibling.cap, sibling.guarantee) for sibling in claims)
     assert sum(divided.values()) == amount or (filled and sum(divided.values()) < amount)
 
 
@@ -121,7 +121,7 @@ def test_more_weight_never_reduces_a_share(amount, claims, more):
     heavier = Claim(first.name, first.cap, first.guarantee, first.deserved, first.weight + more)
     before, after = divide(amount, claims), divide(amount, [heavier, *others])
     assert after[first.name] >= before[first.name]
-    assert all(after[each.name] <= before[each.name] for each in others)
+    assert all(after[sibling.name] <= before[sibling.name] for sibling in others)
 
 
 @st.composite
@@ -155,9 +155,9 @@ def check_tree(world: state.State, asked: int) -> None:
     charged = {QueueName(name): slow.direct(name, running) for name in slow.queues}
     quota = Quota(tree, queue_limits(tree, {"cpu": world.clusters[0].allocatable["cpu"]}), charged)
     wanted = {QueueName(job.queue): {"cpu": job.requests["cpu"] + charged[job.queue]["cpu"]} for job in waiting}
-    found = {name: due.get("cpu", 0) for name, due in fair_shares(quota, wanted).items()}
+    fair = {name: due.get("cpu", 0) for name, due in fair_shares(quota, wanted).items()}
     due = shares.entitlements(slow, waiting, running)
-    assert found == {name: amounts["cpu"] for name, amounts in due.items()}
+    assert fair == {name: amounts["cpu"] for name, amounts in due.items()}
     for leaf in slow.leaves():
         job = state.Job("new", leaf, {"cpu": asked}, {})
         slow.jobs["new"] = job

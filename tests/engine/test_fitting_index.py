@@ -40,13 +40,17 @@ def test_index_finds_the_requests_above_a_free_amount(size):
         index.add(slot, known[slot])
         if slot % (size // 10) == 0:
             free = amounts(random, least=-5)
-            above = {other for other, each in known.items() if any(0 < each.get(name, 0) > free[name] for name in free)}
+            above = {
+                other
+                for other, requests in known.items()
+                if any(0 < requests.get(name, 0) > free[name] for name in free)
+            }
             assert {*slots_in(index.exceeding(free))} == above
             assert {*slots_in(index.not_fitting(free))} == {
-                other for other, each in known.items() if not fits(each, free)
+                other for other, requests in known.items() if not fits(requests, free)
             }
-    for slot, each in known.items():
-        index.remove(slot, each)
+    for slot, requests in known.items():
+        index.remove(slot, requests)
     assert not index.resources
 
 
@@ -92,26 +96,32 @@ def check_sets(life: Life) -> None:
     root = quota.tree.root
     assert index.keys_of(index.feasible(quota)) == [
         key
-        for key, each in members.items()
-        if each.candidates.refusal is None and quota.has_free(root, each.charge) and cache.fits(each)
+        for key, feasibility in members.items()
+        if feasibility.candidates.refusal is None
+        and quota.has_free(root, feasibility.charge)
+        and cache.fits(feasibility)
     ]
-    assert all(index.fits(each.requirements) == cache.fits(each) for each in members.values())
+    assert all(index.fits(feasibility.requirements) == cache.fits(feasibility) for feasibility in members.values())
     reserved = ReservedCapacity({CLUSTERS[0]: {"cpu": 1000, "memory": 1}, CLUSTERS[2]: {"cpu": 5000}})
     assert {*index.keys_of(index.fitting_next_to(reserved))} == {
         key
-        for key, each in members.items()
-        if each.needs_one_cluster
-        and any(cache.fits_on(each, name, reserved.by_cluster.get(name)) for name in each.candidates.names)
+        for key, feasibility in members.items()
+        if feasibility.needs_one_cluster
+        and any(
+            cache.fits_on(feasibility, name, reserved.by_cluster.get(name)) for name in feasibility.candidates.names
+        )
     }
     for leaf in quota.tree.leaves():
         within = {*index.keys_of(index.within_limits(quota, leaf))}
-        for key, each in members.items():
+        for key, feasibility in members.items():
             if key in within:
-                assert quota.refusal(leaf, each.charge) is None
+                assert quota.refusal(leaf, feasibility.charge) is None
             elif not quota.guaranteed:
-                assert quota.refusal(leaf, each.charge) is not None
+                assert quota.refusal(leaf, feasibility.charge) is not None
         above = {*index.keys_of(shares.above_fair_share(leaf, index.charges))}
-        assert above == {key for key, each in members.items() if shares.first_above_fair_share(leaf, each.charge)}
+        assert above == {
+            key for key, feasibility in members.items() if shares.first_above_fair_share(leaf, feasibility.charge)
+        }
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -133,7 +143,9 @@ def check_pending_requirements(workloads: PendingWorkloads, tree: Tree) -> None:
     """Compare the sets that follow each change with sets from all classes, and slots with their requirements."""
     followed = [{name: slots for name, slots in level.items() if slots} for level in by_priority(workloads, tree)]
     assert [level for level in followed if level] == PendingRequirements(tree, workloads.classes()).by_priority()
-    slots = {each.slot: key for key, classes in workloads.by_requirements.items() for each in classes}
+    slots = {
+        workload_class.slot: key for key, classes in workloads.by_requirements.items() for workload_class in classes
+    }
     assert [slots[slot] for slot in sorted(slots)] == [*workloads.by_requirements]
 
 
@@ -189,7 +201,7 @@ def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
         life.state.plan(life.now)
         workloads = life.state.context.pending
         for queue, classes in workloads.queues.items():
-            ordered = sorted((workload for each in classes for workload in each), key=order_key)
+            ordered = sorted((workload for workload_class in classes for workload in workload_class), key=order_key)
             assert [*workloads.in_order(queue)] == ordered
             assert workloads.count(queue) == len(ordered)
             assert [workloads.count_before(queue, order_key(workload)) for workload in ordered] == [

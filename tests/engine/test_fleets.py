@@ -26,32 +26,32 @@ NEVER = {Reason.EXCEEDS_EVERY_CLUSTER, Reason.EXCEEDS_QUEUE_LIMIT}
 Count = Callable[[Query, Sequence[Resources]], int]
 
 
-def build(found: Fleet, policy: Policy, *, copies: int = 1) -> Engine:
+def build(sample: Fleet, policy: Policy, *, copies: int = 1) -> Engine:
     state = Engine(policy)
     state.queue_changed(Queue(QueueName("q")))
-    state.cluster_changed(found.cluster, 0)
+    state.cluster_changed(sample.cluster, 0)
     for number in range(copies):
-        state.workload_changed(workload(f"u{number}", found.shape), 0)
+        state.workload_changed(workload(f"u{number}", sample.shape), 0)
     return state
 
 
-def verdict(found: Fleet, *shapes: NodeShapes) -> Reason | None:
+def verdict(sample: Fleet, *shapes: NodeShapes) -> Reason | None:
     """Return the pending reason of the gang, ``None`` if it is admitted."""
-    state = build(found, Policy(node_shapes=shapes))
+    state = build(sample, Policy(node_shapes=shapes))
     state.plan(0)
     refusal = state.refusal(WorkloadUid("u0"))
     return None if refusal is None else refusal.reason
 
 
-def admitted(found: Fleet, count: Count, *, copies: int = 1) -> int:
+def admitted(sample: Fleet, count: Count, *, copies: int = 1) -> int:
     """Return how many of *copies* equal gangs are admitted while the estimator observes none of them."""
-    state, decisions = build(found, Policy(node_estimates=True), copies=copies), list[object]()
+    state, decisions = build(sample, Policy(node_estimates=True), copies=copies), list[object]()
     for now in range(1 + copies):
         plan = state.plan(now)
         decisions += plan.decisions
         for query in plan.queries:
-            state.cluster_estimated(Estimate(query, count(query, found.free)), now)
-    return sum(isinstance(each, Admit) for each in decisions)
+            state.cluster_estimated(Estimate(query, count(query, sample.free)), now)
+    return sum(isinstance(decision, Admit) for decision in decisions)
 
 
 def one_by_one(query: Query, free: Sequence[Resources]) -> int:
@@ -65,7 +65,7 @@ def exactly(query: Query, free: Sequence[Resources]) -> int:
     if len(query.gang) == 1:
         return one_by_one(query, free)
     sets = 0
-    while sets < 2 and has_place([(each.amounts, each.minimum * (sets + 1)) for each in query.gang], free):
+    while sets < 2 and has_place([(pod_set.amounts, pod_set.minimum * (sets + 1)) for pod_set in query.gang], free):
         sets += 1
     return sets
 
@@ -75,7 +75,7 @@ def by_first_fit(query: Query, free: Sequence[Resources]) -> int:
     if len(query.gang) == 1:
         return one_by_one(query, free)
     left, sets = [dict(node) for node in free], 0
-    while sets < 2 and all(_placed(each.amounts, each.minimum, left) for each in query.gang):
+    while sets < 2 and all(_placed(pod_set.amounts, pod_set.minimum, left) for pod_set in query.gang):
         sets += 1
     return sets
 
@@ -94,10 +94,10 @@ def check_models_and_shapes(seeds: Iterable[int]) -> None:
     """Check that no gang that fits is refused, for good or now, with resource models and with node shapes."""
     counts: Counter[str] = Counter()
     for seed in seeds:
-        found = fleet(seed)
-        empty, now = found.fits_empty(), found.fits_now()
-        for means, shapes in (("models", ()), ("node shapes", (found.node_shapes,))):
-            reason = verdict(found, *shapes)
+        sample = fleet(seed)
+        empty, now = sample.fits_empty(), sample.fits_now()
+        for means, shapes in (("models", ()), ("node shapes", (sample.node_shapes,))):
+            reason = verdict(sample, *shapes)
             assert not (empty and reason in NEVER), f"fleet {seed}: {reason} with {means}, but it fits while empty"
             assert not (now and reason is not None), f"fleet {seed}: {reason} with {means}, but it fits now"
             counts[f"{means}: admitted"] += reason is None
@@ -115,10 +115,10 @@ def check_estimates(seeds: Iterable[int]) -> None:
     """Check that every admitted gang has a placement, and that few gangs are refused wrongly."""
     counts: Counter[str] = Counter()
     for seed in seeds:
-        found = fleet(seed)
-        fits = found.fits_now()
+        sample = fleet(seed)
+        fits = sample.fits_now()
         for means, count in (("exact", exactly), ("first fit", by_first_fit)):
-            is_admitted = admitted(found, count) == 1
+            is_admitted = admitted(sample, count) == 1
             counts[f"{means}: admitted"] += is_admitted
             counts[f"{means}: in vain"] += is_admitted and not fits
             counts[f"{means}: refused"] += fits and not is_admitted
@@ -152,8 +152,8 @@ def test_verdicts_are_correct_on_2000_fleets(check):
 def test_gangs_admitted_with_unobserved_ones_fit_together():
     counts: Counter[int] = Counter()
     for seed in range(FEW):
-        found = fleet(seed)
-        count = admitted(found, exactly, copies=3)
-        assert has_place([(request, number * count) for request, number in found.gang], found.free), f"fleet {seed}"
+        sample = fleet(seed)
+        count = admitted(sample, exactly, copies=3)
+        assert has_place([(request, number * count) for request, number in sample.gang], sample.free), f"fleet {seed}"
         counts[count] += 1
     assert min(counts[1], counts[2] + counts[3]) > 10, "where there is room for several, several are admitted"

@@ -61,9 +61,9 @@ def play(state):
     now = NOW
     for _ in range(12):
         now += 10_000
-        leaving = [each for each in state.workloads.values() if each.is_leaving]
-        for each in leaving:
-            state.workload_changed(replace(each, admission=None), now)
+        leaving = [evicted for evicted in state.workloads.values() if evicted.is_leaving]
+        for evicted in leaving:
+            state.workload_changed(replace(evicted, admission=None), now)
         plan = state.plan(now)
         yield plan
         if not leaving and not plan.decisions:
@@ -78,9 +78,9 @@ def admissions(plan):
     return {decision.workload.uid for decision in plan.decisions if isinstance(decision, Admit)}
 
 
-def unit(each: Workload) -> object:
+def unit(part: Workload) -> object:
     """Return what is admitted together."""
-    return each.gang or each.uid
+    return part.gang or part.uid
 
 
 def elastic() -> Objects:
@@ -105,9 +105,9 @@ def test_gang_fits_after_its_victims_are_evicted(crowd):
     preemptors = {decision.preemptor for decision in evictions(plan)} - admissions(plan)
     holders = dict(state.nominated)
     assert preemptors <= set(holders)
-    assert {unit(each) for each in holders.values()} == {unit(holders[uid]) for uid in preemptors}
-    for group in {each.gang for each in holders.values()} - {None}:
-        held = sum(each.gang == group for each in holders.values())
+    assert {unit(holder) for holder in holders.values()} == {unit(holders[uid]) for uid in preemptors}
+    for group in {holder.gang for holder in holders.values()} - {None}:
+        held = sum(holder.gang == group for holder in holders.values())
         assert held == state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
     plan = next(play(state))
     assert set(holders) <= admissions(plan)
@@ -132,7 +132,7 @@ def test_preemption_terminates_and_is_never_reverted(crowd):
 @given(crowded() | grouped)
 def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
     state = crowd.engine()
-    groups = {each.gang for each in state.workloads.values() if each.gang}
+    groups = {part.gang for part in state.workloads.values() if part.gang}
     for plan in (state.plan(NOW), *play(state)):
         together: dict[HyperJobGang, set[str]] = {}
         for decision in plan.decisions:
@@ -140,8 +140,8 @@ def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
                 together.setdefault(decision.workload.gang, set()).add(decision.plan_id)
         assert all(len(plans) == 1 for plans in together.values())
         for group in groups:
-            parts = [each for each in state.workloads.values() if each.gang == group]
-            running = sum(each.state is WorkloadState.ADMITTED for each in parts)
+            parts = [part for part in state.workloads.values() if part.gang == group]
+            running = sum(part.state is WorkloadState.ADMITTED for part in parts)
             assert running == 0 or running >= group.minimum
 
 
@@ -167,8 +167,8 @@ def test_restart_during_gang_preemption_loses_nothing(crowd):
     state.plan(NOW)
     again = build(crowd.policy, *state.workloads.values(), *state.queues.values(), *state.cluster_usage.clusters)
     assert not evictions(again.plan(NOW))
-    assert {uid: each.nomination for uid, each in again.nominated.items()} == {
-        uid: each.nomination for uid, each in state.nominated.items()
+    assert {uid: holder.nomination for uid, holder in again.nominated.items()} == {
+        uid: holder.nomination for uid, holder in state.nominated.items()
     }
 
 
@@ -177,19 +177,21 @@ def test_restart_during_gang_preemption_loses_nothing(crowd):
 def test_charges_are_complete_until_victims_have_stopped(crowd):
     state = crowd.engine()
     # Only what exceeds the gang minimum may exceed capacity (D11).
-    is_elastic = any(each.requirements.gang_requests != each.requirements.requests for each in state.workloads.values())
+    is_elastic = any(
+        observed.requirements.gang_requests != observed.requirements.requests for observed in state.workloads.values()
+    )
     for _ in (state.plan(NOW), *play(state)):
         by_queue = {name: positive(charges) for name, charges in total_by_queue(state).items()}
         assert {name: positive(held) for name, held in state.current_usage.items() if positive(held)} == by_queue
-        assert positive(total(by_queue.values())) == positive(total(each.charged for each in state.cluster_usage))
+        assert positive(total(by_queue.values())) == positive(total(site.charged for site in state.cluster_usage))
         for site in state.cluster_usage:
             left = [*site.headroom.values(), *site.headroom_after_evictions.values()]
             assert is_elastic or min(left) >= 0
     for uid in list(state.workloads):
         state.workload_removed(uid, NOW)
-    assert not any(each.leaving or each.nominated or any(each.charged.values()) for each in state.cluster_usage)
+    assert not any(site.leaving or site.nominated or any(site.charged.values()) for site in state.cluster_usage)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [each.cluster.name for each in state.cluster_usage if each.cluster]:
+    for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
         state.cluster_removed(name)
     assert not any(any(charged.values()) for charged in state.queue_usage.settled.values())
     assert not state.queue_usage.has_transitions

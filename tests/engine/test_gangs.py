@@ -33,7 +33,7 @@ def play(cpus: list[int], *, room: dict[str, int], minimum: int = 2, parts: int 
 
 def admitted(scenario: Scenario) -> dict[str, str]:
     decisions = scenario.state.plan(scenario.now).decisions
-    return {each.workload.name: each.clusters[0].name for each in decisions}
+    return {decision.workload.name: decision.clusters[0].name for decision in decisions}
 
 
 def reason(scenario: Scenario, name: str):
@@ -43,7 +43,7 @@ def reason(scenario: Scenario, name: str):
 def test_gang_is_admitted_with_its_minimum_of_parts():
     scenario = play([4, 3, 4], room={"m1": 4, "m2": 3})
     decisions = scenario.state.plan(scenario.now).decisions
-    assert {each.workload.name: each.plan_id for each in decisions} == dict.fromkeys(
+    assert {decision.workload.name: decision.plan_id for decision in decisions} == dict.fromkeys(
         ("part-0", "part-1"), f"hyper/1@{scenario.now}"
     )
     assert reason(scenario, "part-2").reason is Reason.INSUFFICIENT_CAPACITY

@@ -99,13 +99,13 @@ class Life:
 
     def divisible(self) -> SchedulingRequirements:
         replicas = self.dice.randint(2, 6)
-        each = {"pods": 1000, "cpu": self.dice.randint(1, 3), "memory": self.dice.randint(0, 2)}
+        replica = {"pods": 1000, "cpu": self.dice.randint(1, 3), "memory": self.dice.randint(0, 2)}
         weights = tuple(StaticWeight(Affinity(names=(name,)), self.dice.randint(1, 2)) for name in CLUSTERS[:2])
         spread = self.dice.choice([(), (), (Spread("cluster", 1, 2),)])
         names = tuple(self.dice.sample(CLUSTERS, self.dice.randint(0, 2)))
         affinity = Affinity(names=names) if names else None
         where = Placement(affinity, spread=spread, divided=True, weights=self.dice.choice([(), (), weights]))
-        return SchedulingRequirements(scale(each, replicas), scale(each, replicas), where, replicas=replicas)
+        return SchedulingRequirements(scale(replica, replicas), scale(replica, replicas), where, replicas=replicas)
 
     def happen(self) -> None:
         """Apply one random event."""
@@ -118,8 +118,8 @@ class Life:
         self.dice.choice([*kinds, *rare])()
 
     def some(self, state: WorkloadState) -> Workload | None:
-        found = [each for each in self.state.workloads.values() if each.state is state]
-        return self.dice.choice(found) if found else None
+        workloads = [workload for workload in self.state.workloads.values() if workload.state is state]
+        return self.dice.choice(workloads) if workloads else None
 
     def tell(self, workload: Workload | None, **changes: object) -> None:
         if workload is not None:
@@ -156,15 +156,15 @@ class Life:
         self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
 
     def be_gone(self) -> None:
-        leaving = [each for each in self.state.workloads.values() if each.is_leaving]
+        leaving = [workload for workload in self.state.workloads.values() if workload.is_leaving]
         self.tell(self.dice.choice(leaving) if leaving else None, admission=None)
 
     def stay(self) -> None:
-        leaving = [each for each in self.state.workloads.values() if each.is_leaving]
+        leaving = [workload for workload in self.state.workloads.values() if workload.is_leaving]
         self.tell(self.dice.choice(leaving) if leaving else None, state=WorkloadState.ADMITTED, hold=None)
 
     def let_go(self) -> None:
-        held = [each for each in self.state.workloads.values() if each.nomination]
+        held = [workload for workload in self.state.workloads.values() if workload.nomination]
         self.tell(self.dice.choice(held) if held else None, nomination=None)
 
     def abort(self) -> None:
@@ -236,7 +236,7 @@ def fresh(state: Engine, now: int) -> Engine:
     built.cluster_usage._has_usability_changed = state.cluster_usage._has_usability_changed
     built.cluster_usage._has_begun = state.cluster_usage._has_begun
     competed = state.cycle.starvation_timers.heads.items()
-    heads = {queue: each for queue, each in competed if queue in built.pending.queues}
+    heads = {queue: head for queue, head in competed if queue in built.pending.queues}
     built.cycle.starvation_timers.restore(heads, state.cycle.starvation_timers.expirations)
     built.cycle.idle_reservations.by_owner = {**state.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**state.cycle.startup.requeued}
@@ -275,8 +275,8 @@ def compare(seed: int, *, exchanges: bool = False, prepares: bool = False, in_pa
             prepare(other, life.dice)
         expected = other.plan(life.now)
         plan = plan_in_parts(life) if in_parts else life.state.plan(life.now)
-        found, due = ((each.decisions, each.record_updates, each.reschedules) for each in (plan, expected))
-        assert found == due, f"seed {seed}, event {number}"
+        decided, due = ((either.decisions, either.record_updates, either.reschedules) for either in (plan, expected))
+        assert decided == due, f"seed {seed}, event {number}"
         assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
         assert entitled(life.state) == entitled(other), f"seed {seed}, event {number}"
         check_reservations(life.state)
@@ -294,8 +294,8 @@ def plan_in_parts(life: Life) -> Plan:
     work, steps = life.state.plan_in_steps(life.now), life.dice.choice([1, 2, 3, 7, 50])
     while (made := advance(work, steps)) is None:
         for queue in life.state.queues_with_pending():
-            for each in life.state.pending_workloads(queue)[:1]:
-                life.state.position(each)
+            for workload in life.state.pending_workloads(queue)[:1]:
+                life.state.position(workload)
     return made[0]
 
 
@@ -316,12 +316,12 @@ def compare_continued(seed: int) -> None:
 def check_reservations(state: Engine) -> None:
     """Check that each cluster has one reservation at most, and a HyperJob a complete one or none (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
-    for each in state.with_reservation.values():
-        for booking in each.reservation.cluster_charges:
-            owners.setdefault(booking.cluster, set()).add(each.gang or each.uid)
+    for workload in state.with_reservation.values():
+        for booking in workload.reservation.cluster_charges:
+            owners.setdefault(booking.cluster, set()).add(workload.gang or workload.uid)
     assert all(len(of) == 1 for of in owners.values())
-    for group in {each.gang for each in state.with_reservation.values()} - {None}:
-        covered = [each for each in state.with_reservation.values() if each.gang == group]
+    for group in {workload.gang for workload in state.with_reservation.values()} - {None}:
+        covered = [workload for workload in state.with_reservation.values() if workload.gang == group]
         assert len(covered) >= state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
 
 
@@ -363,7 +363,7 @@ def test_every_pending_workload_has_a_published_reason():
     for _ in range(EVENTS):
         life.happen()
         life.state.plan(life.now)
-    waiting = {uid for uid, each in life.state.workloads.items() if each.state is WorkloadState.PENDING}
+    waiting = {uid for uid, workload in life.state.workloads.items() if workload.state is WorkloadState.PENDING}
     assert set(life.state.last_reasons) == waiting
 
 

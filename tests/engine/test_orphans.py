@@ -27,7 +27,7 @@ def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
         now += later
         before = orphans
         orphans, ended = orphans.after(external, now, SETTLE_MS)
-        assert positive(before.total) == positive(add(orphans.total, total(each.charge for each in ended)))
+        assert positive(before.total) == positive(add(orphans.total, total(orphan.charge for orphan in ended)))
         assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
 
 
@@ -66,9 +66,9 @@ def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
 
 
 def _happen(scenario: Scenario, event: str | int) -> None:
-    admitted = [each for each in scenario.state.workloads.values() if each.state is WorkloadState.ADMITTED]
+    admitted = [workload for workload in scenario.state.workloads.values() if workload.state is WorkloadState.ADMITTED]
     if event == "remove":
-        scenario.play({"remove": [each.name for each in admitted[:1]]})
+        scenario.play({"remove": [workload.name for workload in admitted[:1]]})
     elif event == "rest":
         scenario.play({"after": 100})
     else:
@@ -81,7 +81,7 @@ def _charged(state: Engine) -> Mapping[str, int]:
 
 
 def _due(state: Engine) -> Mapping[str, int]:
-    charges = [each.admission.charge for each in state.workloads.values() if each.admission is not None]
+    charges = [workload.admission.charge for workload in state.workloads.values() if workload.admission is not None]
     orphaned = [site.orphans.total for site in state.cluster_usage]
     return positive(total([*charges, *orphaned]))
 

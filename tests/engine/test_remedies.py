@@ -27,7 +27,7 @@ def draw(seed: int) -> Objects:
 
 def apply(objects: Objects, changes: tuple[Change, ...]) -> Objects:
     """Return the objects that an operator has changed as the printed remedy says."""
-    clusters, queues = ({each.name: each for each in found} for found in (objects.clusters, objects.queues))
+    clusters, queues = ({item.name: item for item in items} for items in (objects.clusters, objects.queues))
     for change in changes:
         if change.kind == "cluster":
             small = clusters[ClusterName(change.name)]
@@ -88,7 +88,7 @@ def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
 
 def survey(seeds: range) -> tuple[int, int, int]:
     counts = [check(seed) for seed in seeds]
-    return sum(each[0] for each in counts), sum(each[1] for each in counts), sum(each[2] for each in counts)
+    return sum(count[0] for count in counts), sum(count[1] for count in counts), sum(count[2] for count in counts)
 
 
 def test_remedy_admits_the_workload_or_names_what_precedes_it():

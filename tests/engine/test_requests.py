@@ -211,10 +211,12 @@ def test_gang_minimum_has_min_available_of_the_pods(tasks: list[Task], min_avail
     template = job(*tasks, min_available=min_available)
     least = gang_minimum(template, len)
     assert fits(least, total_requests(template))
-    assert least.get("pods", 0) == 1000 * min(template.gang_pods, sum(each.count for each in tasks))
+    assert least.get("pods", 0) == 1000 * min(template.gang_pods, sum(template_task.count for template_task in tasks))
     sets = pod_sets(template, len)
-    assert positive(total(scale(each.amounts, each.minimum) for each in sets)) == positive(least)
-    assert positive(total(scale(each.amounts, each.count) for each in sets)) == positive(total_requests(template))
+    assert positive(total(scale(pod_set.amounts, pod_set.minimum) for pod_set in sets)) == positive(least)
+    assert positive(total(scale(pod_set.amounts, pod_set.count) for pod_set in sets)) == positive(
+        total_requests(template)
+    )
 
 
 def test_node_claims_separate_pod_sets_only_where_requested():

@@ -45,9 +45,9 @@ class Stream:
             self.state.cluster_changed(cluster(name, cpu=12), self.now)
         self.arrive()
         self.plan()
-        self.wide = [replace(each, created_at=0) for each in self.widely(wide)]
-        for each in self.wide:
-            self.state.workload_changed(each, self.now)
+        self.wide = [replace(large, created_at=0) for large in self.widely(wide)]
+        for large in self.wide:
+            self.state.workload_changed(large, self.now)
 
     def widely(self, kind: str) -> list[Workload]:
         """Return a workload that needs a whole cluster or several at once, or such parts of a HyperJob."""
@@ -64,7 +64,7 @@ class Stream:
                 parts = self.dice.randint(2, len(self.names))
                 group = HyperJobGang("hyper/1", parts, self.dice.randint(2, parts))
                 cpus = (cpu, *[9] * (parts - 1))
-                return [workload(f"wide-{n}", {"cpu": each}, gang=group) for n, each in enumerate(cpus)]
+                return [workload(f"wide-{n}", {"cpu": amount}, gang=group) for n, amount in enumerate(cpus)]
         return [workload("wide", {"cpu": cpu})]
 
     @property

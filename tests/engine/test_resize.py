@@ -29,7 +29,7 @@ def scenario() -> Scenario:
 
 def evicted(scenario: Scenario) -> list[str]:
     plan = scenario.state.plan(scenario.now)
-    return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
+    return [decision.workload.name for decision in plan.decisions if isinstance(decision, Evict)]
 
 
 def resize(scenario: Scenario, *, grown: bool) -> list[str]:

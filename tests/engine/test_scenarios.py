@@ -24,7 +24,10 @@ def check(scenario: Scenario, outcome: Outcome, expect: Mapping[str, Any]) -> No
     if isinstance(expect.get("admitted"), list):
         assert outcome.order == expect["admitted"]
     if isinstance(expect.get("admitted"), dict):
-        where = {name: each if isinstance(each, list) else [each] for name, each in expect["admitted"].items()}
+        where = {
+            name: clusters if isinstance(clusters, list) else [clusters]
+            for name, clusters in expect["admitted"].items()
+        }
         assert outcome.admitted == where
     if "counts" in expect:
         counts = Counter(name.rsplit("-", 1)[0] for name in outcome.order)
@@ -75,7 +78,9 @@ def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     state = scenario.state
     standing = state.queue_shares
     held = {
-        "fairShares": lambda name: {each: int(due) for each, due in standing.fair_shares[name].items()},
+        "fairShares": lambda name: {
+            resource_name: int(due) for resource_name, due in standing.fair_shares[name].items()
+        },
         "allocated": lambda name: state.current_quota.allocated[name],
         "queueLimits": lambda name: standing.quota.limits[name].limit,
         "externalUsage": lambda name: state.cluster_usage.cluster_state(name).external_usage,
@@ -85,10 +90,10 @@ def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
         "gangs": lambda name: scenario.by_name(name).requirements.gang_requests,
         "charges": lambda name: scenario.by_name(name).admission.charge,
     }
-    for kind, found in held.items():
+    for kind, amounts_of in held.items():
         for name, due in rows(expect.get(kind)).items():
-            amounts = found(name)
-            assert {each: amounts.get(each, 0) for each in due} == due, f"{kind} of {name}"
+            amounts = amounts_of(name)
+            assert {resource_name: amounts.get(resource_name, 0) for resource_name in due} == due, f"{kind} of {name}"
 
 
 def scenarios() -> list[Any]:
@@ -112,7 +117,7 @@ def test_scenario(document, reverse):
         check(scenario, scenario.play(known(step, STEP)), step["expect"])
 
 
-@pytest.mark.parametrize("document", [pytest.param(each, id=title) for title, each in documents()])
+@pytest.mark.parametrize("document", [pytest.param(document, id=title) for title, document in documents()])
 def test_second_cycle_without_changes_decides_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):

@@ -59,13 +59,13 @@ def test_static_weights_override_spread_constraints():
     ],
 )
 def test_unmet_spread_constraint_is_named(placement: Placement, names: str, by: str | None):
-    found = unmet_constraint(placement, ranked(names))
-    assert (found.by if found else None) == by
+    constraint = unmet_constraint(placement, ranked(names))
+    assert (constraint.by if constraint else None) == by
 
 
 def by_trying_all_sets_of_regions(region: Spread, cluster: Spread, clusters: list[Cluster]) -> bool:
     """Karmada accepts any set of regions within the bounds that has enough clusters."""
-    sizes = [sum(each.region == name for each in clusters) for name in {each.region for each in clusters}]
+    sizes = [sum(member.region == name for member in clusters) for name in {member.region for member in clusters}]
     sets = range(1, 2 ** len(sizes))
     return any(
         region.minimum <= number.bit_count() <= region.maximum

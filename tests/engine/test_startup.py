@@ -21,14 +21,14 @@ def late() -> Scenario:
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
         }
     )
-    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
     return scenario
 
 
 def evicted(scenario: Scenario) -> list[str]:
     plan = scenario.state.plan(scenario.now)
-    return [each.workload.name for each in plan.decisions if isinstance(each, Evict)]
+    return [decision.workload.name for decision in plan.decisions if isinstance(decision, Evict)]
 
 
 def test_rejected_startup_eviction_is_retried_after_its_backoff():
@@ -52,7 +52,7 @@ def test_readmitted_workload_gets_the_whole_startup_timeout():
     scenario.state.plan(scenario.now)
     assert scenario.by_name("j").state is WorkloadState.ADMITTED
     scenario.now += 600_000
-    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
 
 
 def test_changed_startup_timeout_counts_from_the_admission():
@@ -90,10 +90,10 @@ def test_unstarted_moved_job_excludes_only_its_new_cluster():
     scenario = moving(near=1)
     assert evicted(scenario) == []
     scenario.now += 600_000
-    assert [each.name for each in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
     plan = scenario.state.plan(scenario.now)
-    (eviction,) = (each for each in plan.decisions if isinstance(each, Evict))
+    (eviction,) = (decision for decision in plan.decisions if isinstance(decision, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.excluded_clusters == ("far",)
 
@@ -103,6 +103,6 @@ def test_eviction_of_moved_job_names_the_cluster_it_does_not_fit():
     scenario.state.cluster_changed(
         replace(scenario.state.cluster_usage.cluster_state("far").cluster, allocatable={"u": 2}), 0
     )
-    (eviction,) = (each for each in scenario.state.plan(scenario.now).decisions if isinstance(each, Evict))
+    (eviction,) = (decision for decision in scenario.state.plan(scenario.now).decisions if isinstance(decision, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.moved_to == ("far",)

@@ -61,7 +61,7 @@ def measured(state: Engine, now: int) -> tuple[int, int, int]:
             plan = ended.value
             break
         largest = max(largest, parts[-1])
-    return sum(parts), largest, sum(isinstance(each, Admit) for each in plan.decisions)
+    return sum(parts), largest, sum(isinstance(decision, Admit) for decision in plan.decisions)
 
 
 POLICIES = [
@@ -110,7 +110,9 @@ def test_large_affinities_are_compared_with_changed_clusters():
     state, terms = fleet(Policy()), 100
     for job in range(50):
         named = [Requirement("zone", "In", (f"{job}-{number}",)) for number in range(terms)]
-        affinities = tuple(Term(f"a{number}", Affinity(labels=(each,))) for number, each in enumerate(named))
+        affinities = tuple(
+            Term(f"a{number}", Affinity(labels=(requirement,))) for number, requirement in enumerate(named)
+        )
         submit(state, job, SchedulingRequirements({"cpu": 1}, {"cpu": 1}, Placement(terms=affinities)))
     first, largest, _ = measured(state, 1000)
     assert first >= 50 * terms * CLUSTERS

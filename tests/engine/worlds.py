@@ -160,14 +160,17 @@ class RandomObjects:
 
     def fitting(self, workloads: Iterable[Workload], clusters: Iterable[Cluster]) -> Iterator[Workload]:
         """Yield *workloads* without the admissions of those that do not fit next to the ones before them."""
-        free = {each.name: subtract(each.allocatable or {}, each.used) for each in clusters}
-        for each in workloads:
-            requests, at = each.requirements.requests, each.admission and each.admission.cluster_charges[0].cluster
+        free = {member.name: subtract(member.allocatable or {}, member.used) for member in clusters}
+        for generated in workloads:
+            requests, at = (
+                generated.requirements.requests,
+                generated.admission and generated.admission.cluster_charges[0].cluster,
+            )
             if at in free and fits(requests, free[at]):
                 free[at] = subtract(free[at], requests)
-                yield each
+                yield generated
             else:
-                yield replace(each, state=WorkloadState.PENDING, admission=None)
+                yield replace(generated, state=WorkloadState.PENDING, admission=None)
 
     def policy(self, **fields: object) -> Policy:
         return Policy(
@@ -292,8 +295,8 @@ def quota_of(state: Engine) -> Quota:
 
 def total_by_queue(state: Engine) -> Mapping[QueueName, Resources]:
     """Return the charges by queue, counted from the workloads themselves."""
-    admitted = [each for each in state.workloads.values() if each.admission is not None]
+    admitted = [charged for charged in state.workloads.values() if charged.admission is not None]
     return {
-        name: total(each.admission.charge for each in admitted if each.queue == name and each.admission)
-        for name in {each.queue for each in admitted}
+        name: total(charged.admission.charge for charged in admitted if charged.queue == name and charged.admission)
+        for name in {charged.queue for charged in admitted}
     }
