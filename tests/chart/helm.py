@@ -32,7 +32,7 @@ class Helm:
         command = [str(self.program), *map(str, arguments)]
         if values is not None:
             command += ["--values", "-"]
-        places = {f"HELM_{each}_HOME": str(self.home / each.lower()) for each in ("CACHE", "CONFIG", "DATA")}
+        places = {f"HELM_{kind}_HOME": str(self.home / kind.lower()) for kind in ("CACHE", "CONFIG", "DATA")}
         ended = subprocess.run(
             command,
             input=json.dumps(values) if values is not None else None,
@@ -48,7 +48,7 @@ class Helm:
     def template(self, values: Any = None, *flags: str) -> list[Manifest]:
         """Render an installation with *values*, including hooks."""
         text = self.run("template", RELEASE, CHART, "--namespace", NAMESPACE, *flags, values=values or {})
-        return [each for each in yaml.load_all(text, Loader=_LOADER) if each]
+        return [manifest for manifest in yaml.load_all(text, Loader=_LOADER) if manifest]
 
 
 @dataclass(frozen=True)
@@ -58,31 +58,39 @@ class Rendered:
     manifests: list[Manifest]
 
     def of(self, *kinds: str) -> list[Manifest]:
-        return [each for each in self.manifests if each["kind"] in kinds]
+        return [manifest for manifest in self.manifests if manifest["kind"] in kinds]
 
     def one(self, kind: str, name: str) -> Manifest:
-        (found,) = [each for each in self.of(kind) if each["metadata"]["name"] == f"{RELEASE}-volcano-global{name}"]
-        return found
+        (manifest,) = [
+            candidate
+            for candidate in self.of(kind)
+            if candidate["metadata"]["name"] == f"{RELEASE}-volcano-global{name}"
+        ]
+        return manifest
 
     def pods(self) -> dict[str, Manifest]:
         """Return the spec of every pod, by the name of its owner."""
-        found = {}
-        for each in self.of("Deployment", "Job", "CronJob", "Pod"):
-            spec = each["spec"]
-            if each["kind"] == "CronJob":
+        pods = {}
+        for manifest in self.of("Deployment", "Job", "CronJob", "Pod"):
+            spec = manifest["spec"]
+            if manifest["kind"] == "CronJob":
                 spec = spec["jobTemplate"]["spec"]
             pod = spec["template"]["spec"] if "template" in spec else spec
-            found[each["metadata"]["name"]] = pod
-        return found
+            pods[manifest["metadata"]["name"]] = pod
+        return pods
 
     def containers(self) -> list[tuple[str, Manifest]]:
         pods = self.pods().items()
-        return [(name, each) for name, pod in pods for each in [*pod.get("initContainers", []), *pod["containers"]]]
+        return [
+            (name, container)
+            for name, pod in pods
+            for container in [*pod.get("initContainers", []), *pod["containers"]]
+        ]
 
     def objects(self) -> list[Manifest]:
         """Return the objects for the Karmada control plane."""
         data = self.one("ConfigMap", "-objects")["data"]
-        return [each for text in data.values() for each in yaml.load_all(text, Loader=_LOADER) if each]
+        return [manifest for text in data.values() for manifest in yaml.load_all(text, Loader=_LOADER) if manifest]
 
     def admission(self) -> str:
         return self.one("ConfigMap", "-admission")["data"]["admission.yaml"]

@@ -41,7 +41,7 @@ class Host:
         self.deployed: dict[str, list[Pod]] = {}
         self.jobs: dict[str, list[Pod]] = {}
         self.errors: list[str] = []
-        self._apiservers = [each.server.ports[0] for each in (plane, karmada)]
+        self._apiservers = [control_plane.server.ports[0] for control_plane in (plane, karmada)]
         self._numbers = itertools.count(1)
         self._addresses = itertools.count(1)
         self._known: dict[tuple[str, str, int], str] = {}
@@ -115,7 +115,7 @@ class Host:
 
     def _deploy(self) -> None:
         folder = f"/apis/apps/v1/namespaces/{self.namespace}/deployments"
-        wanted = {each["metadata"]["name"]: each for each in self.api.get(folder)["items"]}
+        wanted = {deployment["metadata"]["name"]: deployment for deployment in self.api.get(folder)["items"]}
         for name in set(self.deployed) - set(wanted):
             self._stop(self.deployed.pop(name))
         for name, deployment in wanted.items():
@@ -158,7 +158,7 @@ class Host:
 
     def _work(self) -> None:
         folder = f"/apis/batch/v1/namespaces/{self.namespace}/jobs"
-        wanted = {each["metadata"]["uid"]: each for each in self.api.get(folder)["items"]}
+        wanted = {job["metadata"]["uid"]: job for job in self.api.get(folder)["items"]}
         for uid in set(self.jobs) - set(wanted):
             if not uid.startswith("pod-"):
                 self._stop(self.jobs.pop(uid))
@@ -169,7 +169,7 @@ class Host:
             if not pods or (pods[-1].phase == "Failed" and len(pods) <= job["spec"]["backoffLimit"]):
                 pods.append(self._start(job["metadata"]["name"], job["spec"]["template"]))
             elif pods[-1].is_over:
-                failed = sum(each.phase == "Failed" for each in pods)
+                failed = sum(pod.phase == "Failed" for pod in pods)
                 self.api.merge(
                     f"{folder}/{job['metadata']['name']}/status", {"status": _finished(pods[-1].phase, failed)}
                 )
@@ -177,13 +177,13 @@ class Host:
     def _test(self) -> None:
         """Run bare pods, as `helm test` creates them."""
         folder = f"/api/v1/namespaces/{self.namespace}/pods"
-        for found in self.api.get(folder)["items"]:
-            key = f"pod-{found['metadata']['uid']}"
+        for manifest in self.api.get(folder)["items"]:
+            key = f"pod-{manifest['metadata']['uid']}"
             if key not in self.jobs:
-                self.jobs[key] = [self._start(found["metadata"]["name"], found)]
+                self.jobs[key] = [self._start(manifest["metadata"]["name"], manifest)]
             (pod,) = self.jobs[key]
-            if pod.phase != found["status"].get("phase"):
-                self.api.merge(f"{folder}/{found['metadata']['name']}/status", {"status": {"phase": pod.phase}})
+            if pod.phase != manifest["status"].get("phase"):
+                self.api.merge(f"{folder}/{manifest['metadata']['name']}/status", {"status": {"phase": pod.phase}})
 
     # Services
 
@@ -211,14 +211,14 @@ class Host:
     def _headless(self, caller: Pod, service: Manifest) -> list[str]:
         selector = service["spec"]["selector"].items()
         behind = [pod for pods in list(self.deployed.values()) for pod in pods if selector <= pod.labels.items()]
-        found = []
+        addresses = []
         for pod in behind:
             address = ""
             for port in service["spec"]["ports"]:
                 number = _number(pod, port["targetPort"])
                 address = self._listen(caller, pod.name, port["port"], lambda pod=pod, to=number: [pod.endpoint(to)])
-            found.append(address)
-        return found
+            addresses.append(address)
+        return addresses
 
     def _virtual(self, caller: Pod, service: Manifest) -> str:
         name, component = service["metadata"]["name"], service["spec"]["selector"]["app.kubernetes.io/component"]

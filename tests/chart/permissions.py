@@ -30,18 +30,18 @@ class Permission:
 
 def granted(manifests: Iterable[Manifest]) -> set[Permission]:
     """Return the permissions of the roles bound to users of volcano-global."""
-    found = list(manifests)
+    listed = list(manifests)
     roles = {
-        (each["kind"], each["metadata"]["name"]): each for each in found if each["kind"] in {"ClusterRole", "Role"}
+        (role["kind"], role["metadata"]["name"]): role for role in listed if role["kind"] in {"ClusterRole", "Role"}
     }
     rights = set()
-    for binding in found:
+    for binding in listed:
         if binding["kind"] not in {"ClusterRoleBinding", "RoleBinding"}:
             continue
         role = roles[binding["roleRef"]["kind"], binding["roleRef"]["name"]]
         for subject in binding["subjects"]:
-            rights |= {Permission(subject["name"], *each) for rule in role["rules"] for each in _of(rule)}
-    return {each for each in rights if each.verb not in CHECKED_BY_POLICIES}
+            rights |= {Permission(subject["name"], *allowed) for rule in role["rules"] for allowed in _of(rule)}
+    return {permission for permission in rights if permission.verb not in CHECKED_BY_POLICIES}
 
 
 def used(log: Path, *, since: int = 0) -> set[Permission]:

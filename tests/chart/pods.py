@@ -69,11 +69,13 @@ class Pod:
     def ports(self) -> dict[str, int]:
         """The ports of all containers by name."""
         return {
-            port["name"]: port["containerPort"] for each in self.spec["containers"] for port in each.get("ports", ())
+            port["name"]: port["containerPort"]
+            for container in self.spec["containers"]
+            for port in container.get("ports", ())
         }
 
     def log(self) -> str:
-        return "".join(each.read_text(errors="replace") for each in sorted(self.folder.glob("*.log")))
+        return "".join(path.read_text(errors="replace") for path in sorted(self.folder.glob("*.log")))
 
     def endpoint(self, port: int) -> Endpoint:
         return Endpoint(port, self.sandbox.network)
@@ -161,8 +163,8 @@ class Pod:
     def _carry_out(self, number: int, container: Mapping[str, Any]) -> int:
         if self._stopping.is_set():
             return -1
-        given = {each["name"]: each["value"] for each in container.get("env", [])}
-        mounts = {each["mountPath"]: self.folder / "volumes" / each["name"] for each in container["volumeMounts"]}
+        given = {variable["name"]: variable["value"] for variable in container.get("env", [])}
+        mounts = {mount["mountPath"]: self.folder / "volumes" / mount["name"] for mount in container["volumeMounts"]}
         environment = {**ENVIRONMENT, **self.host.environment, **given, "HOSTNAME": self.name}
         if (self.folder / "account").exists():
             mounts[ACCOUNT] = self.folder / "account"

@@ -63,21 +63,21 @@ def admission() -> Schema:
 
     def plain(node: Any) -> Any:
         if isinstance(node, list):
-            return [plain(each) for each in node]
+            return [plain(item) for item in node]
         if not isinstance(node, dict):
             return node
         if "$ref" in node:
             return plain(definitions[node["$ref"].rpartition("/")[2]])
         if node.get("format") == "duration":
             return DURATION
-        return {key: plain(each) for key, each in node.items() if key not in {"title", "default", "description"}}
+        return {key: plain(member) for key, member in node.items() if key not in {"title", "default", "description"}}
 
-    found = plain({key: each for key, each in schema.items() if key != "description"})
+    simplified = plain({key: member for key, member in schema.items() if key != "description"})
     # A definition may have the name of a field that is removed above.
-    found["properties"] = {
-        name: plain(each) for name, each in schema["properties"].items() if name not in {"apiVersion", "kind"}
+    simplified["properties"] = {
+        name: plain(member) for name, member in schema["properties"].items() if name not in {"apiVersion", "kind"}
     }
-    return found
+    return simplified
 
 
 def values() -> Schema:

@@ -76,8 +76,8 @@ class Site:
     def run_job_of(self, cronjob: str, name: str) -> None:
         """Run the Job of a CronJob, like `kubectl create job --from`, and wait until it succeeds."""
         batch = f"/apis/batch/v1/namespaces/{NAMESPACE}"
-        found = self.host.api.get(f"{batch}/cronjobs/{PREFIX}-{cronjob}")
-        template = found["spec"]["jobTemplate"]
+        manifest = self.host.api.get(f"{batch}/cronjobs/{PREFIX}-{cronjob}")
+        template = manifest["spec"]["jobTemplate"]
         head = {"name": name, "labels": template["metadata"].get("labels", {})}
         self.host.api.create(f"{batch}/jobs", {"metadata": head, "spec": template["spec"]})
         self.until(lambda: self.host.api.get(f"{batch}/jobs/{name}").get("status", {}).get("conditions"), name)
@@ -107,7 +107,7 @@ def opened(
     data = {"stringData": {"kubeconfig": karmada.kubeconfig("admin").read_text()}}
     host.admin.create(f"/api/v1/namespaces/{NAMESPACE}/secrets", {"metadata": {"name": "karmada-kubeconfig"}, **data})
     cluster = Host(host, karmada, namespace=NAMESPACE, image=image, folder=folder)
-    port = cluster.relay.listen(lambda: [Endpoint(8443, each.sandbox.network) for each in cluster.ready("webhook")])
+    port = cluster.relay.listen(lambda: [Endpoint(8443, pod.sandbox.network) for pod in cluster.ready("webhook")])
     try:
         with Stack(karmada, webhook=False, controller=False):
             yield Site(helm, cluster, karmada, host.kubeconfig("admin"), port)
@@ -120,16 +120,16 @@ def list_all(api: Api) -> set[str]:
     groups = [("/api/v1", "v1")] + [
         (f"/apis/{group['preferredVersion']['groupVersion']}", group["name"]) for group in api.get("/apis")["groups"]
     ]
-    found: set[str] = set()
+    paths: set[str] = set()
     for root, _ in groups:
         for resource in api.get(root)["resources"]:
             name = resource["name"]
             if "list" not in resource["verbs"] or "/" in name or name in {"events", "componentstatuses"}:
                 continue
-            for each in _items(api, f"{root}/{name}"):
-                metadata = each["metadata"]
-                found.add(f"{root}/{metadata.get('namespace', '')}/{name}/{metadata['name']}")
-    return found
+            for item in _items(api, f"{root}/{name}"):
+                metadata = item["metadata"]
+                paths.add(f"{root}/{metadata.get('namespace', '')}/{name}/{metadata['name']}")
+    return paths
 
 
 def _items(api: Api, path: str) -> list[dict[str, Any]]:

@@ -74,8 +74,8 @@ class Smoke:
         return json.loads(binding["metadata"]["annotations"]["volcano-global.io/admission"])
 
     def _events(self, name: str) -> list[dict[str, Any]]:
-        found = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
-        return [each for each in found if each.get("regarding", {}).get("name") == name]
+        events = self.api.get(f"/apis/events.k8s.io/v1/namespaces/{NAMESPACE}/events")["items"]
+        return [event for event in events if event.get("regarding", {}).get("name") == name]
 
     def _admit(self) -> None:
         self.api.create(self.path("jobs"), self._job("first"))
@@ -162,12 +162,12 @@ class Smoke:
             self.until(lambda finished=finished: _is_gone(self.api, finished), f"{spelling}: gone after its time")
 
     def _part(self, replicas: int) -> dict[str, Any]:
-        found = self.api.get(self.path("hyperjobs", "hyper"))["spec"]["replicatedJobs"][0]
-        return {**found, "replicas": replicas}
+        replicated_job = self.api.get(self.path("hyperjobs", "hyper"))["spec"]["replicatedJobs"][0]
+        return {**replicated_job, "replicas": replicas}
 
     def _children(self) -> list[Any]:
-        found = self.api.get(self.path("jobs"))["items"]
-        return [each for each in found if each["metadata"]["labels"].get("volcano.sh/hyperjob-name") == "hyper"]
+        jobs = self.api.get(self.path("jobs"))["items"]
+        return [job for job in jobs if job["metadata"]["labels"].get("volcano.sh/hyperjob-name") == "hyper"]
 
     def _close_a_queue(self) -> None:
         """Close a queue with a child by Volcano's Command."""
@@ -222,7 +222,7 @@ class Smoke:
             wanted = self.api.get(path)
             self.api.delete(path)
             self.until(lambda path=path: self.api.get(path), f"the {kind} configuration made again")
-            self.api.merge(path, {"webhooks": [{**each, "timeoutSeconds": 29} for each in wanted["webhooks"]]})
+            self.api.merge(path, {"webhooks": [{**webhook, "timeoutSeconds": 29} for webhook in wanted["webhooks"]]})
             self.until(
                 lambda path=path, desired=wanted["webhooks"]: self.api.get(path)["webhooks"] == desired,
                 f"the {kind} configuration put right",
@@ -230,7 +230,9 @@ class Smoke:
 
 
 def _scheduled(binding: dict[str, Any]) -> str:
-    return next(each["status"] for each in binding["status"]["conditions"] if each["type"] == "Scheduled")
+    return next(
+        condition["status"] for condition in binding["status"]["conditions"] if condition["type"] == "Scheduled"
+    )
 
 
 def _is_gone(api: Api, path: str) -> bool:

@@ -32,10 +32,10 @@ def run_through(site: Site, *names: str) -> None:
         site.api.create(JOBS, job(name))
     for name in names:
         site.until(lambda name=name: phase(site, name) == "Completed", f"job {name} done")
-        found = site.api.get(f"{BINDINGS}/{name}-job")
-        record = json.loads(found["metadata"]["annotations"]["volcano-global.io/admission"])
+        resource_binding = site.api.get(f"{BINDINGS}/{name}-job")
+        record = json.loads(resource_binding["metadata"]["annotations"]["volcano-global.io/admission"])
         assert record["queue"] == "q"
-        assert found["spec"]["suspension"]["scheduling"] is False
+        assert resource_binding["spec"]["suspension"]["scheduling"] is False
 
 
 def binding(site: Site, name: str) -> dict:

@@ -35,12 +35,12 @@ def site(fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
 
 
 def webhooks(site: Site) -> list[dict[str, Any]]:
-    found = site.api.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global")
-    return found["webhooks"]
+    configuration = site.api.get("/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/volcano-global")
+    return configuration["webhooks"]
 
 
 def bundles(site: Site) -> set[str]:
-    return {each["clientConfig"]["caBundle"] for each in webhooks(site)}
+    return {webhook["clientConfig"]["caBundle"] for webhook in webhooks(site)}
 
 
 class Creating:
@@ -131,13 +131,13 @@ def test_install_upgrade_rollback_and_uninstall(site):
 
 def admitted(site: Site) -> set[str]:
     """Return the jobs that were admitted by the decision logs, whose replay must give the same decisions."""
-    found = set()
+    names = set()
     for path in site.host.folder.glob("*/volumes/decision-log/decisions.jsonl"):
         with path.open("rb") as lines:
             findings, passages = replay(lines)
         assert findings.is_identical
-        found |= {each.fields["name"] for each in passages if each.fields["action"] == "Admit"}
-    return found
+        names |= {decision.fields["name"] for decision in passages if decision.fields["action"] == "Admit"}
+    return names
 
 
 def conditions(site: Site) -> str:
@@ -195,7 +195,7 @@ class Browser:
     def admitted(self, token: str) -> set[str]:
         """Return the jobs whose admissions are on the page of past decisions."""
         status, page = self.get("/api/v1/decisions?action=Admit", token)
-        return {each.get("name", "") for each in page["decisions"]} if status == 200 else set()
+        return {decision.get("name", "") for decision in page["decisions"]} if status == 200 else set()
 
 
 def token_of(site: Site, account: str, role: str = "") -> str:
@@ -216,7 +216,7 @@ def test_console_shows_the_history_of_all_replicas(site):
     try:
         site.run("test", "vg")
         policies = site.host.api.get("/apis/networking.k8s.io/v1/namespaces/karmada-system/networkpolicies")["items"]
-        assert "vg-volcano-global-console" in {each["metadata"]["name"] for each in policies}
+        assert "vg-volcano-global-console" in {policy["metadata"]["name"] for policy in policies}
         operator, tenant = token_of(site, "operator", "volcano-global-console-operator"), token_of(site, "tenant")
         browser = Browser(site)
         run_through(site, "seen")
@@ -238,6 +238,6 @@ def test_console_shows_the_history_of_all_replicas(site):
         site.until(lambda: browser.get(path, operator)[1].get("isPlanned"), "a what-if plan")
         unused = granted(read_manifests(CHART / "files" / "console.yaml")) - used(site.karmada.audit_log, since=begun)
         # No request uses the permission to list decisions: the history endpoint asks whether its caller has it.
-        assert {(each.resource, each.verb) for each in unused} == {("decisions", "list")}
+        assert {(permission.resource, permission.verb) for permission in unused} == {("decisions", "list")}
     finally:
         site.uninstall()

@@ -37,9 +37,11 @@ def test_kustomize_reads_the_rendered_manifests():
     make("manifests", "ARGS=--set image.repository=registry.example.com/queues")
     folder = ROOT / "build" / "manifests"
     built = subprocess.run(["kubectl", "kustomize", folder], capture_output=True, text=True, check=True).stdout
-    manifests = [each for each in yaml.safe_load_all(built) if each]
-    assert {each["metadata"]["namespace"] for each in manifests if "Role" not in each["kind"]} == {"karmada-system"}
-    jobs = [each["metadata"]["name"] for each in manifests if each["kind"] == "Job"]
+    manifests = [manifest for manifest in yaml.safe_load_all(built) if manifest]
+    assert {manifest["metadata"]["namespace"] for manifest in manifests if "Role" not in manifest["kind"]} == {
+        "karmada-system"
+    }
+    jobs = [manifest["metadata"]["name"] for manifest in manifests if manifest["kind"] == "Job"]
     assert jobs == ["volcano-global-install-1"]
     assert "image: registry.example.com/queues:" in built
     assert "name: volcano-global-uninstall" in (folder / "uninstall" / "uninstall.yaml").read_text()

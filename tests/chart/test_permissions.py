@@ -45,7 +45,7 @@ def test_tc2_granted_permissions_are_used(fresh_control_plane, tmp_path):
     flags = ["--admission-configuration", configuration, "--webhook-registration", registration]
 
     def check() -> None:
-        assert not (found := refused(plane.audit_log)), sorted(map(str, found))
+        assert not (denied := refused(plane.audit_log)), sorted(map(str, denied))
 
     stack = Stack(plane, options={"controller": ProcessOptions(flags=flags)})
     registration.write_text(WEBHOOK_CONFIGURATIONS.read_text().replace("https://webhook.invalid", stack.webhook_url))
@@ -54,8 +54,8 @@ def test_tc2_granted_permissions_are_used(fresh_control_plane, tmp_path):
     finally:
         stack.stop()
     check()
-    ours = {each for each in granted(read_manifests(*FILED)) if each.user.startswith(OURS)}
-    done = {each for each in used(plane.audit_log) if each.user.startswith(OURS)}
+    ours = {permission for permission in granted(read_manifests(*FILED)) if permission.user.startswith(OURS)}
+    done = {permission for permission in used(plane.audit_log) if permission.user.startswith(OURS)}
     # Discovery is allowed for every user.
     assert not done - ours, sorted(map(str, done - ours))
     never = ", ".join(sorted(map(str, ours - done - BY_APPLYING)))

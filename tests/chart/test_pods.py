@@ -9,7 +9,7 @@ from install.settings import parse_flags as parse_install_flags
 from tests.chart.matrix import VALUES
 from tests.chart.permissions import granted
 
-MATRIX = [pytest.param(each, id=name) for name, each in VALUES.items()]
+MATRIX = [pytest.param(values, id=name) for name, values in VALUES.items()]
 VOLUMES = {"configMap", "emptyDir", "persistentVolumeClaim", "secret"}
 
 COMPONENT = "app.kubernetes.io/component"
@@ -48,7 +48,7 @@ def test_tc4_containers_are_read_only_without_privileges(render, values):
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc4_only_jobs_that_use_a_token_mount_one(render, values):
     with_token = {name for name, pod in render(values).pods().items() if pod["automountServiceAccountToken"]}
-    assert with_token == {f"vg-volcano-global-{each}" for each in ("install-1", "rotate", "uninstall", "renew")}
+    assert with_token == {f"vg-volcano-global-{job}" for job in ("install-1", "rotate", "uninstall", "renew")}
 
 
 @pytest.mark.parametrize("values", MATRIX)
@@ -71,16 +71,24 @@ def test_tc2_karmada_roles_have_no_wildcards_and_no_secrets(render, values):
 
 
 def test_tc2_only_the_rotation_may_issue_tokens(rendered):
-    tokens = {each.user for each in granted(rendered.objects()) if each.resource == "serviceaccounts/token"}
+    tokens = {
+        permission.user for permission in granted(rendered.objects()) if permission.resource == "serviceaccounts/token"
+    }
     assert tokens == {"system:serviceaccount:karmada-system:volcano-global-certs"}
 
 
 @pytest.mark.parametrize("values", MATRIX)
 def test_tc2_admitting_and_creating_jobs_are_separate_roles(render, values):
     permissions = granted(render(values).objects())
-    admitting = {each.user for each in permissions if (each.resource, each.verb) == ("resourcebindings", "patch")}
+    admitting = {
+        permission.user
+        for permission in permissions
+        if (permission.resource, permission.verb) == ("resourcebindings", "patch")
+    }
     making = {
-        each.user for each in permissions if each.verb == "create" and each.resource in {"jobs", "propagationpolicies"}
+        permission.user
+        for permission in permissions
+        if permission.verb == "create" and permission.resource in {"jobs", "propagationpolicies"}
     }
     assert len(admitting) == 1
     assert not admitting & making
@@ -94,11 +102,11 @@ def test_tc2_hyperjob_controller_requires_its_credentials(render, enabled):
     args = pod["containers"][0]["args"]
     assert ("--hyperjob-kubeconfig" in args) is enabled
     assert (("--hyperjobs", "false") in itertools.pairwise(args)) is not enabled
-    secrets = {each["metadata"]["name"] for each in rendered.of("Secret")}
+    secrets = {secret["metadata"]["name"] for secret in rendered.of("Secret")}
     assert ("vg-volcano-global-hyperjobs-kubeconfig" in secrets) is enabled
-    accounts = {each["metadata"]["name"] for each in rendered.objects() if each["kind"] == "ServiceAccount"}
+    accounts = {account["metadata"]["name"] for account in rendered.objects() if account["kind"] == "ServiceAccount"}
     assert ("volcano-global-hyperjobs" in accounts) is enabled
-    assert {each["secret"]["secretName"] for each in pod["volumes"] if "secret" in each} <= secrets
+    assert {volume["secret"]["secretName"] for volume in pod["volumes"] if "secret" in volume} <= secrets
 
 
 def test_tc6_webhook_stays_available_during_updates(rendered):
@@ -129,21 +137,23 @@ def test_upgrade_publishes_a_renewed_ca_before_its_certificates(render, mode):
 
 def test_tc6_webhooks_are_registered_by_url_with_short_timeouts(render):
     rendered = render({"webhook": {"url": "https://10.1.2.3:8443"}})
-    for webhook in (webhook for each in rendered.objects() for webhook in each.get("webhooks", [])):
+    for webhook in (webhook for manifest in rendered.objects() for webhook in manifest.get("webhooks", [])):
         assert 3 <= webhook["timeoutSeconds"] <= 5
         assert set(webhook["clientConfig"]) == {"url"}
         assert webhook["clientConfig"]["url"].startswith("https://10.1.2.3:8443/")
     arguments = [
-        each["args"] for _, each in rendered.containers() if each["command"] == ["python", "-m", "certs", "ensure"]
+        container["args"]
+        for _, container in rendered.containers()
+        if container["command"] == ["python", "-m", "certs", "ensure"]
     ]
     assert arguments
-    assert all(("--ip", "10.1.2.3") in itertools.pairwise(each) for each in arguments)
+    assert all(("--ip", "10.1.2.3") in itertools.pairwise(args) for args in arguments)
 
 
 def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
     policies = {
-        each["spec"]["podSelector"]["matchLabels"][COMPONENT]: each["spec"]
-        for each in render(VALUES["all-options"]).of("NetworkPolicy")
+        policy["spec"]["podSelector"]["matchLabels"][COMPONENT]: policy["spec"]
+        for policy in render(VALUES["all-options"]).of("NetworkPolicy")
     }
     assert sorted(policies) == ["check", "controller", "install", "rotation", "test", "uninstall", "webhook"]
     for component, spec in policies.items():
@@ -155,7 +165,7 @@ def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
             assert ports <= allowed | ({8080} if component == "test" else set())
             assert 8443 not in ports or rule["to"]
     reviews, metrics = policies["webhook"]["ingress"]
-    callers = [each["podSelector"]["matchLabels"].get("app", "ours") for each in reviews["from"]]
+    callers = [peer["podSelector"]["matchLabels"].get("app", "ours") for peer in reviews["from"]]
     assert callers == ["karmada-apiserver", "ours", "ours"]
     assert metrics["from"][:-1] == [{"namespaceSelector": {"matchLabels": {"name": "monitoring"}}}]
 
@@ -163,7 +173,8 @@ def test_tc8_egress_is_limited_to_api_servers_and_dns(render):
 def test_helm_test_reaches_the_probes_within_the_policies(render):
     rendered = render({**VALUES["all-options"], "console": {"enabled": True}})
     policies = {
-        each["spec"]["podSelector"]["matchLabels"][COMPONENT]: each["spec"] for each in rendered.of("NetworkPolicy")
+        policy["spec"]["podSelector"]["matchLabels"][COMPONENT]: policy["spec"]
+        for policy in rendered.of("NetworkPolicy")
     }
     reached = {
         (peer["podSelector"]["matchLabels"][COMPONENT], port["port"])
@@ -173,8 +184,8 @@ def test_helm_test_reaches_the_probes_within_the_policies(render):
     }
     assert reached == {("webhook", 8080), ("controller", 8080), ("console", 8080)}
     for component, number in reached:
-        (rule,) = [each for each in policies[component]["ingress"] if each["ports"][0]["port"] == number]
-        assert policies["test"]["podSelector"] in [each.get("podSelector") for each in rule["from"]]
+        (rule,) = [candidate for candidate in policies[component]["ingress"] if candidate["ports"][0]["port"] == number]
+        assert policies["test"]["podSelector"] in [peer.get("podSelector") for peer in rule["from"]]
 
 
 def test_helm_test_runs_on_the_nodes_of_the_jobs(render):
@@ -197,8 +208,8 @@ def test_tc9_metrics_have_a_separate_port(rendered):
 
 
 def test_selector_labels_are_constant(rendered):
-    for each in rendered.of("Deployment"):
-        assert set(each["spec"]["selector"]["matchLabels"]) == {
+    for deployment in rendered.of("Deployment"):
+        assert set(deployment["spec"]["selector"]["matchLabels"]) == {
             "app.kubernetes.io/name",
             "app.kubernetes.io/instance",
             "app.kubernetes.io/component",
@@ -214,7 +225,11 @@ def test_history_container_cannot_write(render):
     assert mounts["decision-log"]["readOnly"]
     assert {"kubeconfig", "hyperjob-kubeconfig"}.isdisjoint(mounts)
     user = "system:serviceaccount:karmada-system:volcano-global-console"
-    verbs = {each.verb for each in granted(rendered.objects()) if each.user == user and "review" not in each.resource}
+    verbs = {
+        permission.verb
+        for permission in granted(rendered.objects())
+        if permission.user == user and "review" not in permission.resource
+    }
     assert verbs == {"get", "list", "watch"}
 
 
@@ -224,7 +239,7 @@ def test_console_stores_decisions_on_a_claim_alone(render, claim):
     rendered = render({"console": values, "controller": {"decisionLog": {"enabled": True}}})
     console = rendered.one("Deployment", "-console")
     spec = console["spec"]["template"]["spec"]
-    claims = [each["persistentVolumeClaim"] for each in spec["volumes"] if "persistentVolumeClaim" in each]
+    claims = [volume["persistentVolumeClaim"] for volume in spec["volumes"] if "persistentVolumeClaim" in volume]
     assert claims == ([{"claimName": claim}] if claim else [])
     assert ("--history-file" in spec["containers"][0]["args"]) is bool(claim)
     # Two processes must not write the file at the same time.
@@ -241,11 +256,13 @@ def test_history_is_served_where_all_parts_are_enabled(render, console, log, his
         "networkPolicy": {"enabled": True},
     }
     rendered, is_served = render(values), console and log and history
-    names = [each["name"] for each in rendered.pods()["vg-volcano-global-controller"]["containers"]]
+    names = [container["name"] for container in rendered.pods()["vg-volcano-global-controller"]["containers"]]
     assert names == ["controller", *(["history"] if is_served else [])]
-    services = {each["metadata"]["name"] for each in rendered.of("Service")}
+    services = {service["metadata"]["name"] for service in rendered.of("Service")}
     assert ("vg-volcano-global-history" in services) is is_served
-    (policy,) = [each for each in rendered.of("NetworkPolicy") if each["metadata"]["name"].endswith("-controller")]
+    (policy,) = [
+        candidate for candidate in rendered.of("NetworkPolicy") if candidate["metadata"]["name"].endswith("-controller")
+    ]
     ports = {port["port"] for rule in policy["spec"]["ingress"] for port in rule["ports"]}
     assert (8445 in ports) is is_served
 
@@ -253,6 +270,6 @@ def test_history_is_served_where_all_parts_are_enabled(render, console, log, his
 def test_uninstallation_may_stop_the_install_job(rendered):
     (container,) = rendered.pods()["vg-volcano-global-uninstall"]["containers"]
     job = parse_install_flags(["remove", *container["args"]]).job
-    assert job in [each["metadata"]["name"] for each in rendered.of("Job")]
+    assert job in [candidate["metadata"]["name"] for candidate in rendered.of("Job")]
     rules = rendered.one("Role", "-uninstall")["rules"]
     assert {"apiGroups": ["batch"], "resources": ["jobs"], "resourceNames": [job], "verbs": ["get", "patch"]} in rules

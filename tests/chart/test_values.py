@@ -38,7 +38,7 @@ def test_app_version_is_the_project_version():
     assert chart["version"] == chart["appVersion"] == version[1]
 
 
-@pytest.mark.parametrize("values", [pytest.param(each, id=name) for name, each in VALUES.items()])
+@pytest.mark.parametrize("values", [pytest.param(values, id=name) for name, values in VALUES.items()])
 def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
     assert "0 chart(s) failed" in helm.run("lint", "--strict", CHART, values=values)
     rendered = render(values)
@@ -48,8 +48,11 @@ def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
     assert len(configuration.integrations) == len(chosen.get("integrations", []))
     assert configuration.resize.grace_period == timedelta(minutes=5)
     # The webhook gates the configured kinds.
-    wanted = {"batch.volcano.sh/Job", *(f"{each.group}/{each.kind}" for each in configuration.integrations)}
-    (mutating,) = [each for each in rendered.objects() if each["kind"] == "MutatingWebhookConfiguration"]
+    wanted = {
+        "batch.volcano.sh/Job",
+        *(f"{integration.group}/{integration.kind}" for integration in configuration.integrations),
+    }
+    (mutating,) = [manifest for manifest in rendered.objects() if manifest["kind"] == "MutatingWebhookConfiguration"]
     (condition,) = mutating["webhooks"][0]["matchConditions"]
     assert set(re.findall(r"'([^']*/[A-Z]\w*)'", condition["expression"])) == wanted
 
@@ -197,7 +200,9 @@ def test_spread_with_its_own_selector_is_not_changed(render):
 def test_each_karmada_preset_has_its_kubeconfig(render, preset, secret, key):
     pods = render({"karmada": preset}).pods()
     for name in ("check", "install-1", "uninstall", "test"):
-        (volume,) = [each for each in pods[f"vg-volcano-global-{name}"]["volumes"] if each["name"] == "karmada"]
+        (volume,) = [
+            candidate for candidate in pods[f"vg-volcano-global-{name}"]["volumes"] if candidate["name"] == "karmada"
+        ]
         assert volume["secret"]["secretName"] == secret
         assert volume["secret"]["items"] == [{"key": key, "path": "kubeconfig"}]
 
@@ -206,12 +211,12 @@ def test_estimators_use_the_scheduler_certificates(render):
     values = {"admission": {"nodeEstimates": "Estimator"}, "controller": {"estimator": {"secretName": "karmada-cert"}}}
     pod = render(values).pods()["vg-volcano-global-controller"]
     (container,) = pod["containers"]
-    (volume,) = [each for each in pod["volumes"] if each["name"] == "estimator"]
+    (volume,) = [candidate for candidate in pod["volumes"] if candidate["name"] == "estimator"]
 
     settings = parse_flags(container["args"])
     assert settings.estimator_access.hosts("m1")[1] == "karmada-scheduler-estimator-m1.karmada-system.svc"
     assert settings.scheduler_estimator_ca_file == Path("/etc/volcano-global/estimator/ca.crt")
-    assert [each["key"] for each in volume["secret"]["items"]] == ["server-ca.crt", "karmada.crt", "karmada.key"]
+    assert [item["key"] for item in volume["secret"]["items"]] == ["server-ca.crt", "karmada.crt", "karmada.key"]
 
 
 def test_visibility_endpoint_has_port_certificate_and_address(render):
@@ -220,19 +225,19 @@ def test_visibility_endpoint_has_port_certificate_and_address(render):
     pod = rendered.pods()["vg-volcano-global-controller"]
     (container,) = pod["containers"]
     settings = parse_flags(container["args"])
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "visibility-tls"]
+    (mount,) = [candidate for candidate in container["volumeMounts"] if candidate["name"] == "visibility-tls"]
     assert str(settings.visibility_certificate_directory) == mount["mountPath"]
-    (port,) = [each for each in container["ports"] if each["name"] == "visibility"]
+    (port,) = [candidate for candidate in container["ports"] if candidate["name"] == "visibility"]
     assert port["containerPort"] == settings.visibility_port
     service = rendered.one("Service", "-visibility")
     assert (service["spec"]["type"], service["spec"]["ports"][0]["targetPort"]) == ("LoadBalancer", "visibility")
     (published,) = [
-        each
-        for each in rendered.objects()
-        if each["metadata"]["name"] == "volcano-global-visibility" and each["kind"] == "ConfigMap"
+        manifest
+        for manifest in rendered.objects()
+        if manifest["metadata"]["name"] == "volcano-global-visibility" and manifest["kind"] == "ConfigMap"
     ]
     assert published["data"] == {"url": url, "ca.crt": "CA"}
-    kinds = {(each["kind"], each["metadata"]["name"]) for each in rendered.objects()}
+    kinds = {(manifest["kind"], manifest["metadata"]["name"]) for manifest in rendered.objects()}
     assert ("ClusterRoleBinding", "volcano-global-visibility") in kinds
     assert "queues.example.com" in json.dumps(rendered.of("Job", "CronJob"))
 
@@ -240,26 +245,32 @@ def test_visibility_endpoint_has_port_certificate_and_address(render):
 @pytest.mark.parametrize("part", ["hyperjobs", "dataSources"])
 def test_kinds_of_others_are_not_reviewed(render, part):
     def reviewed(values):
-        found = [each for each in render(values).objects() if "webhooks" in each]
-        return [(each["kind"], webhook["name"]) for each in found for webhook in each["webhooks"]]
+        configurations = [manifest for manifest in render(values).objects() if "webhooks" in manifest]
+        return [
+            (configuration["kind"], webhook["name"])
+            for configuration in configurations
+            for webhook in configuration["webhooks"]
+        ]
 
     every, left = reviewed({}), reviewed({part: {"enabled": False}})
     of_others = {"hyperjobs": "hyperjobs.volcano-global.io", "dataSources": "datasourceclaims.volcano-global.io"}[part]
-    assert left == [each for each in every if each[1] != of_others]
+    assert left == [pair for pair in every if pair[1] != of_others]
     assert len(left) < len(every)
 
 
 def test_optional_parts_are_absent_by_default(rendered, render):
-    names = [each["metadata"]["name"] for each in (*rendered.manifests, *rendered.objects())]
+    names = [manifest["metadata"]["name"] for manifest in (*rendered.manifests, *rendered.objects())]
     assert [name for name in names if name.endswith("-visibility")] == []
     pod = render({"controller": {"estimator": {"secretName": "karmada-cert"}}}).pods()["vg-volcano-global-controller"]
-    assert not any("estimator" in each for each in pod["containers"][0]["args"])
-    assert not any(each["name"] == "estimator" for each in pod["volumes"])
+    assert not any("estimator" in argument for argument in pod["containers"][0]["args"])
+    assert not any(volume["name"] == "estimator" for volume in pod["volumes"])
 
 
 def test_documented_objects_are_created_by_the_chart(helm):
     text = helm.run("template", "volcano-global", CHART, "--namespace", "karmada-system")
-    made = {(each["kind"].lower(), each["metadata"]["name"]) for each in yaml.safe_load_all(text) if each}
+    made = {
+        (manifest["kind"].lower(), manifest["metadata"]["name"]) for manifest in yaml.safe_load_all(text) if manifest
+    }
     root = CHART.parents[1]
     pages = "".join(page.read_text() for page in (*root.glob("*.md"), *(root / "docs").rglob("*.md")))
     named = set(re.findall(r"\b(deployment|job|cronjob|service|secret)/(volcano-global-[a-z0-9-]+)", pages))

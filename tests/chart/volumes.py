@@ -32,7 +32,7 @@ def write(api: Api, namespace: str, volume: Mapping[str, Any], folder: Path) -> 
         return
     files = _files(api, namespace, volume)
     current = folder / "..data"
-    if current.exists() and {each.name: each.read_bytes() for each in current.iterdir()} == files:
+    if current.exists() and {path.name: path.read_bytes() for path in current.iterdir()} == files:
         return
     version = Path(tempfile.mkdtemp(prefix="..", dir=folder))
     version.chmod(0o755)
@@ -54,11 +54,11 @@ def _files(api: Api, namespace: str, volume: Mapping[str, Any]) -> dict[str, byt
         data = api.get(f"/api/v1/namespaces/{namespace}/{kind}/{name}").get("data") or {}
     except ApiError as error:
         raise NotYetError(f"{kind} {name}: {error}") from error
-    found = {key: base64.b64decode(value) if kind == "secrets" else value.encode() for key, value in data.items()}
+    contents = {key: base64.b64decode(value) if kind == "secrets" else value.encode() for key, value in data.items()}
     if "items" not in source:
-        return found
+        return contents
     try:
-        return {item["path"]: found[item["key"]] for item in source["items"]}
+        return {item["path"]: contents[item["key"]] for item in source["items"]}
     except KeyError as error:
         raise NotYetError(f"{kind} {name} references non-existent key {error}") from error
 
