@@ -34,7 +34,9 @@ class Ended:
         """Return the clusters of each admitted workload, in the order of the decisions."""
         steps = self.answer["decisions"]
         return {
-            step["name"]: [each["name"] for each in step["clusters"]] for step in steps if step["action"] == "Admit"
+            step["name"]: [cluster["name"] for cluster in step["clusters"]]
+            for step in steps
+            if step["action"] == "Admit"
         }
 
     def reasons(self) -> dict[str, str]:
@@ -42,7 +44,7 @@ class Ended:
         return {step["name"]: step["reason"] for step in self.answer["decisions"] if step["action"] == "Wait"}
 
     def queue(self, name: str) -> dict[str, Any]:
-        return next(each for each in self.answer["queues"] if each["name"] == name)
+        return next(report for report in self.answer["queues"] if report["name"] == name)
 
 
 @pytest.fixture

@@ -103,11 +103,13 @@ def binding(
     spec = {
         "resource": {"apiVersion": VOLCANO_JOB, "kind": "Job", "namespace": namespace, "name": name},
         "placement": placement,
-        "clusters": [{"name": each} for each in clusters] if clusters is not None else None,
+        "clusters": [{"name": cluster_name} for cluster_name in clusters] if clusters is not None else None,
         "suspension": {"scheduling": suspended} if suspended is not None else None,
     }
     statuses = (
-        [{"clusterName": each, "status": {"state": {"phase": phase}}} for each in clusters or ()] if phase else []
+        [{"clusterName": cluster_name, "status": {"state": {"phase": phase}}} for cluster_name in clusters or ()]
+        if phase
+        else []
     )
     metadata = {"name": f"{name}-job", "namespace": namespace, "labels": labels, "annotations": annotations, **meta}
     return {

@@ -34,7 +34,7 @@ def test_closed_pipe_prints_no_traceback(tmp_path):
 )
 def test_closed_stream_is_like_an_empty_one(tmp_path, closed, arguments, code):
     path = write(tmp_path, queue("a"))
-    words = [each.format(path=path) for each in arguments]
+    words = [argument.format(path=path) for argument in arguments]
     command = ["sh", "-c", f'exec "$@" {closed}', "sh", sys.executable, "-m", "controller.cli", *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (ended.returncode, "Traceback" in ended.stderr) == (code, False)

@@ -38,11 +38,11 @@ def test_explain_names_the_data_and_the_clusters_without_them(explain):
     documents = *clusters, queue("q"), job("train", CPU, queue="q"), *objects
     answer = explain(*documents, name="ml/train", output="json").answer
     assert answer["waiting"]["reason"] == "NoMatchingCluster"
-    assert [(each["claim"], each["data"], each["clusters"]) for each in answer["data"]] == [
+    assert [(data["claim"], data["data"], data["clusters"]) for data in answer["data"]] == [
         ("a", "lake dir images", ["m2"]),
         ("b", "lake dir text", ["m1"]),
     ]
-    assert {each["exclusion"] for each in answer["waiting"]["clusters"]} == {"DataMissing"}
+    assert {excluded["exclusion"] for excluded in answer["waiting"]["clusters"]} == {"DataMissing"}
     assert "lake dir images, held by m2 (claim a)" in explain(*documents, name="ml/train").out
 
 
@@ -50,7 +50,7 @@ def test_data_lists_sources_and_claims_that_wait(run, tmp_path):
     path = write(tmp_path, claim("a", "images"), source("images", "m2"), claim("b", "text"))
     bound, waiting = run("data", "-f", path, "-o", "json").answer["data"]
     assert (bound["name"], bound["clusters"], bound["claims"][0]["phase"]) == ("images", ["m2"], "Bound")
-    assert (waiting["name"], [each["name"] for each in waiting["claims"]]) == ("", ["b"])
+    assert (waiting["name"], [waiting_claim["name"] for waiting_claim in waiting["claims"]]) == ("", ["b"])
     assert "images" in run("data", "-f", path).out
 
 

@@ -96,7 +96,7 @@ def test_unmet_queues_and_closest_cluster_are_listed(explain):
         job("j", {"cpu": 2, "memory": "2Gi"}, queue="a"),
         output="json",
     ).answer["waiting"]
-    assert [each["message"] for each in waiting["missing"]] == [
+    assert [missing["message"] for missing in waiting["missing"]] == [
         "queue 'a': requests 2 cpu, free -1, lacks 3",
         "queue 'p': requests 2 cpu, free 0, lacks 2",
         "all clusters together: requests 2 cpu, free 1, lacks 1",
@@ -104,7 +104,7 @@ def test_unmet_queues_and_closest_cluster_are_listed(explain):
         "cluster 'm': requests 2 cpu, free 1, lacks 1",
         "cluster 'm': requests 2Gi memory, free 1Gi, lacks 1Gi",
     ]
-    assert [each["change"] for each in waiting["changes"]] == [
+    assert [change["change"] for change in waiting["changes"]] == [
         "queue/a.spec.capability.cpu=5",
         "queue/p.spec.capability.cpu=5",
         "cluster/m.status.resourceSummary.allocatable.cpu=5",
@@ -147,7 +147,10 @@ def test_remedy_behind_a_queue_head_is_not_complete(explain):
         job("j", {"cpu": 4}, queue="a", created="2026-01-02T00:00:00Z"),
         output="json",
     ).answer["waiting"]
-    assert [each["reason"] for each in waiting["missing"]] == ["BlockedByQueueHead", *["InsufficientCapacity"] * 2]
+    assert [missing["reason"] for missing in waiting["missing"]] == [
+        "BlockedByQueueHead",
+        *["InsufficientCapacity"] * 2,
+    ]
     assert not waiting["complete"]
     assert waiting["remedy"] == (
         "add 1 cpu to cluster 'm' (8 allocatable); not included: "
@@ -238,7 +241,7 @@ def test_queue_is_explained(run, tmp_path):
     path = write(tmp_path, cluster("m", CPU), queue("a"), job("big", {"cpu": 9}, queue="a"))
     answer = run("explain", "queue", "queue/a", "-f", path, "-o", "json").answer
     assert answer["queue"]["name"] == "a"
-    assert [each["name"] for each in answer["first"]] == ["big"]
+    assert [workload["name"] for workload in answer["first"]] == ["big"]
     assert "no limit" in run("explain", "queue", "a", "-f", path).out
 
 
@@ -267,7 +270,7 @@ def test_missing_object_is_reported_with_similar_names(run, tmp_path, command, e
 
 def test_missing_queue_with_pending_jobs_is_accepted(run, tmp_path):
     ended = run("pending", "--queue", "gone", "-f", write(tmp_path, job("j", CPU, queue="gone")), "-o", "json")
-    assert [each["reason"] for each in ended.answer["pending"]] == ["QueueNotFound"]
+    assert [workload["reason"] for workload in ended.answer["pending"]] == ["QueueNotFound"]
 
 
 def test_workload_without_namespace_is_explained(explain):

@@ -29,7 +29,7 @@ def placed(name: str, hour: int, phase: str, minute: int = 0) -> list[dict]:
 
 
 STATE = [cluster("m1", EIGHT), queue("a"), *placed("running", 9, "Running"), job("new", EIGHT, queue="a")]
-PAST = [each for hour in range(3, 9) for each in placed(f"old-{hour}", hour, "Completed", 50)]
+PAST = [manifest for hour in range(3, 9) for manifest in placed(f"old-{hour}", hour, "Completed", 50)]
 
 
 def test_start_is_forecast_from_finished_jobs(run, tmp_path):

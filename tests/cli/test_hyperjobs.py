@@ -49,11 +49,11 @@ def test_pending_hyperjob_without_uid_shows_reason(explained):
 
 
 def test_decided_hyperjob_shows_recorded_split(explained):
-    found = document(TASK)
+    hyperjob = document(TASK)
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
-    split = {"specification": spec_fingerprint(read_hyperjob(found)), "parts": [part]}
-    found["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
-    ended = explained(cluster("m1", GPUS), found, output="table")
+    split = {"specification": spec_fingerprint(read_hyperjob(hyperjob)), "parts": [part]}
+    hyperjob["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
+    ended = explained(cluster("m1", GPUS), hyperjob, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out
     assert "llm-t-0" in ended.out
 

@@ -32,9 +32,9 @@ def state(tmp_path):
 
 def test_usage_is_the_current_one_with_the_next_cycle_on_request(run, state):
     queues = run("queues", "-f", state, "-o", "json", "--now", NOW).answer["queues"]
-    found = {each["name"]: (each["allocated"]["cpu"], each["pending"], each["admitted"]) for each in queues}
-    assert found == {"a": ("0", 2, 0), "b": ("1", 0, 1), "root": ("1", 2, 1)}
-    assert {each["nextCycle"] for each in queues} == {None}
+    usage = {report["name"]: (report["allocated"]["cpu"], report["pending"], report["admitted"]) for report in queues}
+    assert usage == {"a": ("0", 2, 0), "b": ("1", 0, 1), "root": ("1", 2, 1)}
+    assert {report["nextCycle"] for report in queues} == {None}
     [report] = run("queues", "a", "--next-cycle", "-f", state, "-o", "json", "--now", NOW).answer["queues"]
     after = report["nextCycle"]
     assert (report["allocated"]["cpu"], after["allocated"]["cpu"]) == ("0", "2")
@@ -97,9 +97,9 @@ def test_top_lists_workloads_that_the_next_cycle_evicts(run, tmp_path):
         job("b-1", units(1), queue="b"),
     )
     decisions = run("plan", "-f", path, "-o", "json", "--now", NOW).answer["decisions"]
-    assert [each["name"] for each in decisions if each["action"] == "Evict"] == ["a-1"]
-    found = run("top", "-f", path, "-o", "json", "--now", NOW).answer["workloads"]
-    assert [(each["name"], each["clusters"]) for each in found] == [("a-1", ["m"]), ("a-2", ["m"])]
+    assert [decision["name"] for decision in decisions if decision["action"] == "Evict"] == ["a-1"]
+    workloads = run("top", "-f", path, "-o", "json", "--now", NOW).answer["workloads"]
+    assert [(workload["name"], workload["clusters"]) for workload in workloads] == [("a-1", ["m"]), ("a-2", ["m"])]
 
 
 def test_names_have_the_group_of_the_kind(run, tmp_path):
@@ -163,7 +163,7 @@ def test_unknown_queue_is_reported_with_the_number_of_queues(run, tmp_path):
 
 def test_fair_share_of_the_root_is_its_limit_without_requests(run, tmp_path):
     answer = run("queues", "-f", write(tmp_path, cluster("m", {"cpu": 4, "nvidia.com/gpu": 2})), "-o", "json").answer
-    root = next(each for each in answer["queues"] if each["name"] == "root")
+    root = next(report for report in answer["queues"] if report["name"] == "root")
     assert root["fairShare"] == {name: root["limit"][name] for name in ("cpu", "nvidia.com/gpu")}
 
 
@@ -181,7 +181,7 @@ def test_eviction_and_its_end_have_reasons_and_messages(tmp_path, reason):
         *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", suspended=True, clusters=["m"])),
     ]
     snapshot = read_offline_state([write(tmp_path, *documents)], 10**12).snapshot(10**12)
-    victim = next(each for each in snapshot.state.workloads.values() if each.name == "victim")
+    victim = next(workload for workload in snapshot.state.workloads.values() if workload.name == "victim")
     report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
     evicted, leaving = json.loads(serialize(report, Format.JSON) or "")["decisions"]
     assert evicted["message"]
@@ -197,5 +197,5 @@ def test_root_counts_workloads_outside_the_hierarchy(run, tmp_path):
         *(job(name, {"cpu": 1}, queue=name) for name in ("a", "orphan", "none")),
     )
     listed = run("queues", "--next-cycle", "-f", write(tmp_path, *documents), "-o", "json").answer["queues"]
-    root = next(each for each in listed if each["name"] == "root")
+    root = next(report for report in listed if report["name"] == "root")
     assert (root["pending"], root["nextCycle"]["admitted"], root["nextCycle"]["pending"]) == (3, 1, 2)

@@ -55,7 +55,7 @@ def state():
     ]
     waiting = [pending("one", units(3), queue="a"), pending("two", units(3), queue="a")]
     waiting.append(pending("big", units(20), queue="b", priority="cli-high"))
-    return [*documents, *(each for pair in waiting for each in pair)]
+    return [*documents, *(manifest for pair in waiting for manifest in pair)]
 
 
 @pytest.fixture(scope="module")
@@ -84,9 +84,9 @@ def look(run, server):
 def versions(server):
     """Return the resource version of every object."""
     return {
-        (kind.plural, each["metadata"]["name"]): each["metadata"]["resourceVersion"]
+        (kind.plural, item["metadata"]["name"]): item["metadata"]["resourceVersion"]
         for kind in KINDS.values()
-        for each in server.admin.get(kind.path)["items"]
+        for item in server.admin.get(kind.path)["items"]
     }
 
 
@@ -95,9 +95,9 @@ def test_live_reports_equal_those_of_files_and_write_nothing(run, look, server, 
     for command in ("plan", "queues", "pending", "clusters"):
         live = look(command, "-o", "json").answer
         files = run(command, "-f", path, "-o", "json", "--now", NOW).answer
-        for each in (*live.get("pending", ()), *files.get("pending", ())):
-            each.pop("since")
-            each.pop("age")
+        for workload in (*live.get("pending", ()), *files.get("pending", ())):
+            workload.pop("since")
+            workload.pop("age")
         assert live == files
     assert "ExceedsTotalCapacity: it requests 20 cpu" in look("explain", "job", "big").out
     assert before
@@ -133,7 +133,7 @@ def test_programs_can_read_the_state_in_pages(server):
             return snapshot, await read_store(api, defaults, page=2)
 
     snapshot, store = asyncio.run(read())
-    assert [each.workload.name for each in snapshot.plan.decisions] == ["one"]
+    assert [decision.workload.name for decision in snapshot.plan.decisions] == ["one"]
     assert (len(store.jobs), len(store.bindings), store.is_complete) == (4, 4, True)
 
 
@@ -145,5 +145,5 @@ def test_published_configuration_is_used(look, server):
     server.admin.create(path.rpartition("/")[0], document)
     answer = look("pending", "-o", "json").answer
     server.admin.delete(path)
-    assert {each["name"]: each["reason"] for each in answer["pending"]}["one"] == "QueueNotAllowed"
+    assert {workload["name"]: workload["reason"] for workload in answer["pending"]}["one"] == "QueueNotAllowed"
     assert answer["configuration"] == {"revision": configuration_revision(published), "source": "Published"}

@@ -82,9 +82,9 @@ class Server:
         return msgspec.json.encode(self.items[path])
 
     async def list_items(self, path, *_, **__):
-        for each in self.lists.get(path, ()):
+        for item in self.lists.get(path, ()):
             # The json module, because msgspec does not write integers beyond 64 bits.
-            yield json.dumps(each).encode()
+            yield json.dumps(item).encode()
 
 
 @pytest.fixture
@@ -131,9 +131,9 @@ def test_configuration_of_a_newer_controller_names_the_remedy(look):
 def named(kind, valid, values=VALUES):
     """Return the invalid variants of *valid*, with distinct names and uids where these fields are valid."""
     valid = with_uid(valid)
-    variants = [each for _, each in invalid_variants(kind, valid, values)]
-    for number, each in enumerate(variants):
-        metadata = each.get("metadata")
+    variants = [variant for _, variant in invalid_variants(kind, valid, values)]
+    for number, variant in enumerate(variants):
+        metadata = variant.get("metadata")
         if isinstance(metadata, dict):
             if metadata.get("name") == valid["metadata"]["name"]:
                 metadata["name"] = f"bad-{number}"
@@ -146,16 +146,16 @@ def bindings():
     """Return invalid bindings of pending and of admitted jobs."""
     record = {"uid": "valid", "queue": "a", "charge": {"cpu": "1"}, "clusters": ["east"]}
     admitted = binding("good", clusters=["east"], phase="Pending", record=record)
-    return [each for one in (binding("good", suspended=True), admitted) for each in named(ResourceBinding, one)]
+    return [variant for one in (binding("good", suspended=True), admitted) for variant in named(ResourceBinding, one)]
 
 
 def jobs(values=VALUES):
     """Return invalid jobs and their bindings."""
-    found = named(Job, job("job", units(1), queue="a", priority="high"), values)
-    names = [each["metadata"].get("name") for each in found if isinstance(each.get("metadata"), dict)]
+    variants = named(Job, job("job", units(1), queue="a", priority="high"), values)
+    names = [variant["metadata"].get("name") for variant in variants if isinstance(variant.get("metadata"), dict)]
     known = sorted({name for name in names if isinstance(name, str) and name})
     bound = [with_uid(binding(name, suspended=True), f"of-{name}") for name in known]
-    return {keys.JOBS.path: found, keys.RESOURCE_BINDINGS.path: bound}
+    return {keys.JOBS.path: variants, keys.RESOURCE_BINDINGS.path: bound}
 
 
 def graded():
@@ -194,7 +194,8 @@ def test_invalid_objects_do_not_hide_valid_ones(look, read_once, invalid_input):
 def test_jobs_with_invalid_fields_are_explained(look, read_once):
     server = Server(jobs(FEW_VALUES))
     waiting = {
-        f"{each['namespace']}/{each['name']}" for each in look(server, "pending", "-o", "json").answer["pending"]
+        f"{workload['namespace']}/{workload['name']}"
+        for workload in look(server, "pending", "-o", "json").answer["pending"]
     }
     assert "ml/other" in waiting
     for name in sorted(waiting):
@@ -243,7 +244,7 @@ def test_what_if_ignores_what_was_invalid_before(look):
 
 
 def test_invalid_events_do_not_hide_recorded_events(look, read_once):
-    invalid_events = [each for valid in (CAPTURED, OURS) for _, each in invalid_variants(Event, valid)]
+    invalid_events = [variant for valid in (CAPTURED, OURS) for _, variant in invalid_variants(Event, valid)]
     server = Server({EVENTS: [CAPTURED, *invalid_events, OURS]})
     for output in OUTPUTS:
         ended = look(server, "explain", "job", "good", "-n", "ml", "-o", output)
@@ -269,21 +270,21 @@ def test_invalid_hyperjob_does_not_crash_the_command(look, read_once):
     server = Server()
     valid = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
     for resource, kind in zip(HYPERJOB_RESOURCES, (HyperJobSpec, BatchHyperJobSpec), strict=True):
-        found = [
-            *({**valid, "spec": each} for _, each in invalid_variants(kind, valid["spec"], FEW_VALUES)),
-            *({**valid, "status": each} for _, each in invalid_variants(HyperJobStatus, {}, FEW_VALUES)),
+        variants = [
+            *({**valid, "spec": spec} for _, spec in invalid_variants(kind, valid["spec"], FEW_VALUES)),
+            *({**valid, "status": status} for _, status in invalid_variants(HyperJobStatus, {}, FEW_VALUES)),
         ]
-        for each in found:
+        for variant in variants:
             path = resource.item_path("ml", "llm")
-            server.items = {path: {**each, "apiVersion": resource.api_version, "kind": "HyperJob"}}
+            server.items = {path: {**variant, "apiVersion": resource.api_version, "kind": "HyperJob"}}
             ended = look(server, "explain", "hyperjob", "llm", "-n", "ml")
             assert ended.code in {0, 1}
             assert ended.code == 0 or ended.err.removeprefix(NOTE).count("\n") == 1
 
 
 def test_missing_hyperjob_is_reported_with_a_similar_name(look):
-    found = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
-    server = Server({HYPERJOB_RESOURCES[0].path: [found]})
+    hyperjob = document(replicated("t", task(replicas=2), splitPolicy={"mode": "auto"}), name="llm")
+    server = Server({HYPERJOB_RESOURCES[0].path: [hyperjob]})
     ended = look(server, "explain", "hyperjob", "llm", "-n", "default")
     assert (ended.code, ended.err) == (1, "HyperJob default/llm does not exist; did you mean ml/llm?\n")
 
@@ -323,7 +324,7 @@ def test_each_refusal_of_a_tenant_is_on_a_line_of_its_own(look):
 
 
 def test_field_paths_include_nested_fields():
-    found = set(field_paths(ResourceBinding))
-    assert ("spec", "placement", "clusterAffinity", "labelSelector", "matchExpressions", 0, "values", 0) in found
-    assert ("status", "aggregatedStatus", 0, "status") in found
-    assert ("metadata", "ownerReferences", 0, "uid") in found
+    paths = set(field_paths(ResourceBinding))
+    assert ("spec", "placement", "clusterAffinity", "labelSelector", "matchExpressions", 0, "values", 0) in paths
+    assert ("status", "aggregatedStatus", 0, "status") in paths
+    assert ("metadata", "ownerReferences", 0, "uid") in paths

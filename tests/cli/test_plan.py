@@ -19,7 +19,7 @@ from tests.cli.manifests import (
 from tests.controllers.hyperjob.objects import document, replicated, task
 
 CPU = {"cpu": 1}
-THIRDS = [each for name in "abc" for each in (queue(name), *jobs(name, 4, CPU, queue=name))]
+THIRDS = [manifest for name in "abc" for manifest in (queue(name), *jobs(name, 4, CPU, queue=name))]
 OUTSIDE = {"fairShare": {"cpu": "0"}, "allocated": {"cpu": "1"}, "limit": {"cpu": "0"}, "limited": [], "share": None}
 
 
@@ -51,7 +51,7 @@ def test_decisions_are_independent_of_document_order(plan):
         cluster("m", {"cpu": 8}),
         cluster("n", {"cpu": 8}, used={"cpu": 3}),
         *running("old", CPU, on="n", queue="b"),
-        *(each for name in "abc" for each in jobs(name, 9, CPU, queue=name)),
+        *(manifest for name in "abc" for manifest in jobs(name, 9, CPU, queue=name)),
     ]
     assert plan(*documents).answer == plan(*reversed(documents)).answer
 
@@ -128,7 +128,7 @@ def test_maintenance_is_listed_until_it_ends(run, tmp_path):
     assert "their placement" not in explained
     later = run("plan", *at_end, "-o", "json").answer
     assert "reservedInAdvance" not in later
-    assert [each["action"] for each in later["decisions"]] == ["Admit"]
+    assert [decision["action"] for decision in later["decisions"]] == ["Admit"]
 
 
 def test_reserved_amounts_are_listed_and_explained(run, tmp_path):
@@ -179,7 +179,7 @@ def test_lists_folders_and_json_are_read(run, tmp_path):
     more.mkdir()
     ended = run("plan", "-f", str(tmp_path), write(more, queue("c")), "-o", "json")
     assert ended.clusters() == {"j": ["m"]}
-    assert [each["name"] for each in ended.answer["queues"]] == ["a", "b", "c", "root"]
+    assert [report["name"] for report in ended.answer["queues"]] == ["a", "b", "c", "root"]
 
 
 @pytest.mark.parametrize("verbose", [False, True])

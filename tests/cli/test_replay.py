@@ -37,18 +37,18 @@ def test_unchanged_log_replays_as_same(run, decision_log, lines):
     head, row = map(str.split, ended.out.splitlines())
     assert (ended.code, head[0], row[0], row[-1]) == (0, "FILE", str(decision_log), "same")
     answer = run("replay", str(decision_log), "-o", "json").answer
-    found = [json.loads(line)["type"] for line in lines]
+    types = [json.loads(line)["type"] for line in lines]
     (file,) = answer["files"]
     assert (answer["same"], answer["history"]) == (True, None)
-    assert file["plans"] == found.count("plan") == 30
-    assert file["decisions"] == found.count("decision") > 30
+    assert file["plans"] == types.count("plan") == 30
+    assert file["decisions"] == types.count("decision") > 30
     assert (file["different"], file["alteredBefore"], file["differences"], file["warnings"]) == (0, None, [], [])
     assert yaml.safe_load(run("replay", str(decision_log), "-o", "yaml").out) == answer
 
 
 def test_altered_decision_is_shown_with_both_values(run, decision_log, lines):
     recorded = list(map(json.loads, lines))
-    index, entry = next((index, each) for index, each in enumerate(recorded) if each.get("action") == "Admit")
+    index, entry = next((index, logged) for index, logged in enumerate(recorded) if logged.get("action") == "Admit")
     decision_log.write_bytes(alter(lines, index, queue="another"))
     ended = run("replay", str(decision_log))
     assert ended.code == 1
@@ -124,13 +124,13 @@ def two_files(folder, *, plans: int, begin: int) -> list[Path]:
 def test_workload_history_spans_all_files(run, tmp_path):
     paths = two_files(tmp_path, plans=40, begin=20)
     entries = [json.loads(line) for path in paths for line in path.read_text().splitlines()]
-    workloads = [(each["namespace"], each["name"]) for each in entries if each["type"] == "decision"]
+    workloads = [(logged["namespace"], logged["name"]) for logged in entries if logged["type"] == "decision"]
     namespace, name = max(workloads, key=workloads.count)
     ended = run("replay", *map(str, reversed(paths)), "--workload", f"{namespace}/{name}", "-o", "json")
     history = ended.answer["history"]
     assert len(history) == workloads.count((namespace, name)) > 1
-    assert {each["decision"]["name"] for each in history} == {name}
-    assert [each["time"] for each in history] == sorted(each["time"] for each in history)
+    assert {recorded["decision"]["name"] for recorded in history} == {name}
+    assert [recorded["time"] for recorded in history] == sorted(recorded["time"] for recorded in history)
     printed = run("replay", *map(str, paths), "-w", f"{namespace}/{name}").out
     assert printed.count(history[0]["decision"]["queue"]) >= len(history)
     assert "no decision about that workload" in run("replay", str(paths[0]), "-w", "no/job").out
@@ -141,10 +141,12 @@ def test_decisions_of_one_second_are_in_their_order(run, tmp_path):
     decided = []
     for path in paths:
         entries = [json.loads(line) for line in path.read_text().splitlines()]
-        decided.append({f"{each['namespace']}/{each['name']}" for each in entries if each["type"] == "decision"})
+        decided.append(
+            {f"{logged['namespace']}/{logged['name']}" for logged in entries if logged["type"] == "decision"}
+        )
     job = min(set.intersection(*decided))
     newest_first = [str(path) for path in reversed(paths)]
-    found = run("history", job, "-f", newest_first[0], "-f", newest_first[1], "-o", "json").answer["decisions"]
-    assert len({each["time"] for each in found}) == 1
-    for listed in found, run("replay", *newest_first, "-w", job, "-o", "json").answer["history"]:
-        assert [each["plan"] for each in listed] == sorted(each["plan"] for each in listed)
+    decisions = run("history", job, "-f", newest_first[0], "-f", newest_first[1], "-o", "json").answer["decisions"]
+    assert len({decision["time"] for decision in decisions}) == 1
+    for listed in decisions, run("replay", *newest_first, "-w", job, "-o", "json").answer["history"]:
+        assert [decision["plan"] for decision in listed] == sorted(decision["plan"] for decision in listed)

@@ -36,8 +36,8 @@ def simulate(run, tmp_path):
 
 def events(ended):
     """Return time, action and name of the events except waits."""
-    found = ended.answer["events"]
-    return [(each["time"], each["action"], each["name"]) for each in found if each["action"] != "Wait"]
+    listed = ended.answer["events"]
+    return [(event["time"], event["action"], event["name"]) for event in listed if event["action"] != "Wait"]
 
 
 @pytest.fixture
@@ -82,8 +82,8 @@ def test_running_job_continues_for_its_remaining_run_time(simulate):
     record = {"uid": "u", "queue": "a", "charge": units(8), "clusters": ["m"], "admittedAt": "2026-03-01T09:59:30Z"}
     old = job("old", units(8), queue="a", annotations={RUNTIME: "1m"})
     bound = binding("old", clusters=["m"], phase="Running", record=record, uid="u")
-    found = events(simulate(cluster("m", units(8), used=units(8)), queue("a"), old, bound, timed("new", cpus=8)))
-    assert found == [(0, "Submit", "new"), (30, "Finish", "old"), (30, "Admit", "new"), (40, "Finish", "new")]
+    listed = events(simulate(cluster("m", units(8), used=units(8)), queue("a"), old, bound, timed("new", cpus=8)))
+    assert listed == [(0, "Submit", "new"), (30, "Finish", "old"), (30, "Admit", "new"), (40, "Finish", "new")]
 
 
 def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
@@ -91,16 +91,16 @@ def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
     assert (1, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1")))
     assert (0, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1"), options=("-o", "json", "--writes", "0")))
     grace = configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
-    found = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.grace
-    assert found == {"Reclaimed": 5000, "Preempted": 7000}
+    grace_periods = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.grace
+    assert grace_periods == {"Reclaimed": 5000, "Preempted": 7000}
     placement = {"clusterAffinity": {"clusterNames": ["n"]}}
     answer = simulate(*WORLD, cluster("n", units(2)), policy("p", placement), timed("j")).answer
-    assert [each["clusters"] for each in answer["events"] if each["action"] == "Admit"] == [[{"name": "n"}]]
+    assert [event["clusters"] for event in answer["events"] if event["action"] == "Admit"] == [[{"name": "n"}]]
 
 
 def test_pending_job_is_an_event_with_its_reason(simulate):
     answer = simulate(*WORLD, timed("j1", cpus=8), timed("j2", cpus=8)).answer
-    [wait] = [each for each in answer["events"] if each["action"] == "Wait"]
+    [wait] = [event for event in answer["events"] if event["action"] == "Wait"]
     assert (wait["time"], wait["name"], wait["reason"]) == (0, "j2", "InsufficientCapacity")
     assert wait["message"] == "it requests 8 cpu, all usable clusters together have 0 left"
 
@@ -122,17 +122,23 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
 def test_printed_load_is_read_as_the_generated_trace(capsys, tmp_path, shape):
     print_load([shape, "--jobs", "40", "--queues", "3", "--clusters", "2", "--seed", "4"])
     (tmp_path / "load.yaml").write_text(capsys.readouterr().out)
-    found = read_trace(read([str(tmp_path / "load.yaml")]), now=START, runtime=0).trace
+    trace = read_trace(read([str(tmp_path / "load.yaml")]), now=START, runtime=0).trace
     load = SHAPES[shape](LoadSize(jobs=40, queues=3, clusters=2, seed=4))
-    assert found == to_trace(load, start=START)
+    assert trace == to_trace(load, start=START)
     jobs = sorted(
         (job.at, job.namespace, job.name, job.runtime, load.classes.get(job.priority_class, 0)) for job in load.jobs
     )
     assert jobs == [
-        (each.at, each.workload.namespace, each.workload.name, each.runtime, each.workload.priority)
-        for each in found.submissions
+        (
+            submission.at,
+            submission.workload.namespace,
+            submission.workload.name,
+            submission.runtime,
+            submission.workload.priority,
+        )
+        for submission in trace.submissions
     ]
-    assert all(each.workload.created_at == START + each.at for each in found.submissions)
+    assert all(submission.workload.created_at == START + submission.at for submission in trace.submissions)
 
 
 def test_table_of_many_queues_fits_eighty_columns(run, load_file):

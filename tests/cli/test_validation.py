@@ -35,9 +35,9 @@ def places(value, path=()):
 
 
 def assert_agreement(struct, body):
-    found = validation.check_fields(struct, body)
-    assert list(found.violations) == list(validation._validate(struct, body, ""))
-    assert list(found.misspelled) == list(validation._misspelled(struct, body, ""))
+    checked = validation.check_fields(struct, body)
+    assert list(checked.violations) == list(validation._validate(struct, body, ""))
+    assert list(checked.misspelled) == list(validation._misspelled(struct, body, ""))
 
 
 def test_real_objects_get_the_same_messages():

@@ -130,7 +130,7 @@ def test_plan_lists_the_difference(run):
     difference = result.answer["whatIf"]
     assert difference["changes"] == ["queue/team-a.spec.weight=3"]
     added, removed = (
-        {(each["action"], each["namespace"], each["name"]) for each in difference["decisions"][part]}
+        {(decision["action"], decision["namespace"], decision["name"]) for decision in difference["decisions"][part]}
         for part in ("added", "removed")
     )
     assert added == {("Admit", "team-a", "train-3"), ("Wait", "team-b", "train-4")}
@@ -152,7 +152,11 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
     assert explained["counterfactuals"]
     for counterfactual in explained["counterfactuals"]:
         planned = run("plan", *options, "--what-if", counterfactual["change"]).answer
-        admitted = {(each["namespace"], each["name"]) for each in planned["decisions"] if each["action"] == "Admit"}
+        admitted = {
+            (decision["namespace"], decision["name"])
+            for decision in planned["decisions"]
+            if decision["action"] == "Admit"
+        }
         assert (namespace, name) in admitted, counterfactual
 
 
@@ -181,23 +185,23 @@ def deployment(*clusters):
 
 def test_no_counterfactual_lets_a_deployment_finish(run, tmp_path):
     path = write(tmp_path, queue("a"), *deployment("m"), job("j", {"cpu": 2}, queue="a"))
-    assert [each["name"] for each in run("top", "-f", path, "-o", "json").answer["workloads"]] == ["d"]
+    assert [workload["name"] for workload in run("top", "-f", path, "-o", "json").answer["workloads"]] == ["d"]
     explained = run("explain", "job", "ml/j", "-f", path, "-o", "json").answer
-    assert {each["dimension"] for each in explained["counterfactuals"]} == {"capacity"}
+    assert {counterfactual["dimension"] for counterfactual in explained["counterfactuals"]} == {"capacity"}
 
 
 def test_no_counterfactual_raises_the_priority_of_a_deployment(run, tmp_path):
     before = job("j", {"cpu": 2}, queue="a", created="2026-01-01T00:00:00Z")
     path = write(tmp_path, queue("a"), priority_class("high", 9), *deployment(), before)
     explained = run("explain", "job", "ml/d", "-f", path, "-o", "json").answer
-    assert "priority" not in {each["dimension"] for each in explained["counterfactuals"]}
+    assert "priority" not in {counterfactual["dimension"] for counterfactual in explained["counterfactuals"]}
 
 
 def test_no_counterfactual_removes_all_accelerators(explain):
     documents = cluster("m", {"cpu": 4}), queue("a"), job("j", {"cpu": 1, "nvidia.com/gpu": 2}, queue="a")
-    found = explain(*documents, output="json").answer["counterfactuals"]
-    assert found
-    assert "requests" not in {each["dimension"] for each in found}
+    counterfactuals = explain(*documents, output="json").answer["counterfactuals"]
+    assert counterfactuals
+    assert "requests" not in {counterfactual["dimension"] for counterfactual in counterfactuals}
 
 
 def test_simulation_is_compared_with_the_one_without_changes(run):
