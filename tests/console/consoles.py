@@ -130,9 +130,9 @@ class RunningConsole:
             while True:
                 answer = await self.get(f"/api/v1{path}", token)
                 assert answer.status == 200, await answer.text()
-                found = await answer.json()
-                if found.get("analysis") != "Running":
-                    return found
+                data = await answer.json()
+                if data.get("analysis") != "Running":
+                    return data
                 await asyncio.sleep(0.1)
 
     async def post(self, path: str, origin: str | None, **form: str):

@@ -195,9 +195,9 @@ async def test_streams_are_limited_for_a_user_and_together(model):
     async with console_of(model, max_streams=3, max_streams_per_user=2) as console:
         users = ("op", "op", "op", "one", "nothing")
         streams = [await console.get("/events?path=/", user) for user in users]
-        assert [each.status for each in streams] == [200, 200, 429, 200, 429]
-        for each in streams:
-            each.close()
+        assert [stream.status for stream in streams] == [200, 200, 429, 200, 429]
+        for stream in streams:
+            stream.close()
 
 
 async def test_requests_of_one_user_are_limited(model):
@@ -226,8 +226,8 @@ async def test_connections_are_limited(model):
         except ConnectionError:
             answer = b""
         assert answer == b""
-        for _, each in (*held, (reader, writer)):
-            each.close()
+        for _, open_writer in (*held, (reader, writer)):
+            open_writer.close()
 
 
 async def test_bodies_are_limited(console):
@@ -280,7 +280,7 @@ async def read_event(stream) -> str:
 
 
 def remove_workloads(model, *names: str) -> None:
-    for binding in [each for each in model.store.bindings if each.template.name in names]:
+    for binding in [binding for binding in model.store.bindings if binding.template.name in names]:
         model.store.bindings.remove(binding)
     model.refresh(model.snapshot.now + 1000)
 

@@ -84,7 +84,10 @@ def history(path) -> Log:
         if number < 3:
             submitted = range(number * 3, number * 3 + 3)
             log.submit(
-                *(job(f"eval-{each}", "team-b", namespace="two", created_at=NOW + 100 + each) for each in submitted)
+                *(
+                    job(f"eval-{eval_number}", "team-b", namespace="two", created_at=NOW + 100 + eval_number)
+                    for eval_number in submitted
+                )
             )
         log.remove(f"uid-train-{number}")
         log.plan()
@@ -144,15 +147,15 @@ async def test_pages_have_no_accessibility_findings(model, scheme):
         for name, path in PAGES.items():
             await page.goto(url + path)
             # The script is added by the browser's debugger, which the Content-Security-Policy does not concern.
-            found = (await axe.Axe().run(page))["violations"]
-            assert not [(each["id"], each["nodes"][0]["html"]) for each in found], name
+            violations = (await axe.Axe().run(page))["violations"]
+            assert not [(violation["id"], violation["nodes"][0]["html"]) for violation in violations], name
 
 
 async def test_page_changes_without_being_loaded_again(model):
     async with browser_on(model) as (page, url, problems):
         await page.goto(f"{url}/queues/team-a")
         await page.evaluate("window.loadedOnce = true")
-        gone = next(each for each in model.store.bindings if each.template.name == "train-7")
+        gone = next(binding for binding in model.store.bindings if binding.template.name == "train-7")
         await page.locator("text=train-7").first.wait_for()
         model.store.bindings.remove(gone)
         model.refresh(model.snapshot.now + 1000)

@@ -30,7 +30,7 @@ def model(tmp_path):
 
 
 def pending_in(model, namespace):
-    return next(each for each in model.snapshot.state.workloads.values() if each.namespace == namespace)
+    return next(workload for workload in model.snapshot.state.workloads.values() if workload.namespace == namespace)
 
 
 async def rows(console, query: str = "", token: str = "op") -> list[dict]:
@@ -54,8 +54,8 @@ async def test_list_is_filtered_and_paged(console, model):
 async def test_time_range_in_minutes_has_its_last_minute(console, model):
     # 2026-09-21T14:13:20Z
     model.history.add([decision(0), decision(39), decision(40), decision(130)])
-    found = await rows(console, "?since=2026-09-21T14:13&until=2026-09-21T14:13")
-    assert [row["name"] for row in found] == ["job-39", "job-0"]
+    listed = await rows(console, "?since=2026-09-21T14:13&until=2026-09-21T14:13")
+    assert [row["name"] for row in listed] == ["job-39", "job-0"]
     for bad in ("since=yesterday", "until=2026-13-01", "since=9999-12-31T23:59:59", "action=Delete", "page=0"):
         assert await console.status(f"/api/v1/decisions?{bad}") == 400
 
@@ -63,8 +63,8 @@ async def test_time_range_in_minutes_has_its_last_minute(console, model):
 async def test_tenant_sees_others_as_counts(console, model):
     model.history.add(decision(number, namespace="two", name=f"secret-{number}", queue="b") for number in range(5))
     model.history.add([decision(9)])
-    found = await rows(console, token="one")
-    assert [(row.get("name", ""), row.get("count", 1)) for row in found] == [("job-9", 1), ("", 5)]
+    listed = await rows(console, token="one")
+    assert [(row.get("name", ""), row.get("count", 1)) for row in listed] == [("job-9", 1), ("", 5)]
     text = await console.text("/decisions", "one")
     assert "secret-" not in text
     assert "5 jobs of another queue" in text
@@ -101,7 +101,7 @@ async def test_timeline_has_the_logged_steps(console, model):
         decision(1, "Admit", clusters=(DecidedCluster("m1"),), **known),
         decision(2, "Evict", reason="Preempted", message="preempted", preemptor="uid-unknown", **known),
     ]
-    model.history.add(msgspec.structs.replace(each, at=each.at + workload.created_at - NOW) for each in steps)
+    model.history.add(msgspec.structs.replace(step, at=step.at + workload.created_at - NOW) for step in steps)
     timeline = (await console.data(TRAIN, "one"))["timeline"]
     titles = [step["title"] for step in timeline]
     assert titles.count("Pending") == 2
@@ -126,8 +126,8 @@ def test_decisions_about_parts_have_no_other_workload(model):
 
 async def test_workload_page_leads_to_what_started_before_it(console, model):
     model.history.add([decision(1, namespace="two", name="secret", queue="b"), decision(2)])
-    found = await console.data(TRAIN, "one")
-    assert [row.get("name", "") for row in found["before"]] == ["job-2", ""]
+    data = await console.data(TRAIN, "one")
+    assert [row.get("name", "") for row in data["before"]] == ["job-2", ""]
     text = await console.text(TRAIN, "one")
     assert f"&amp;first=uid-2&amp;second={pending_in(model, 'one').uid}" in text
     assert "uid-1" not in text
@@ -150,12 +150,12 @@ def text_of(at: int) -> str:
 
 async def test_moment_says_why_one_job_started_first(replayed):
     path = f"/moment?at={text_of(START + 3000)}&first=uid-other&second=uid-fourth"
-    found = await replayed.data(path)
-    assert found["plannedAt"] == text_of(START + 3000)
-    assert [row["row"]["name"] for row in found["compared"]] == ["other", "fourth"]
-    assert found["explanation"][0] == "The priority of queue b, 5, is higher than that of the other's queue, 0 (O1)."
-    assert found["explanation"][1].startswith("Job one/fourth could not start after that: it requests 2 cpu")
-    assert [(row["name"], row["action"]) for row in found["decisions"]] == [("other", "Admit")]
+    data = await replayed.data(path)
+    assert data["plannedAt"] == text_of(START + 3000)
+    assert [row["row"]["name"] for row in data["compared"]] == ["other", "fourth"]
+    assert data["explanation"][0] == "The priority of queue b, 5, is higher than that of the other's queue, 0 (O1)."
+    assert data["explanation"][1].startswith("Job one/fourth could not start after that: it requests 2 cpu")
+    assert [(row["name"], row["action"]) for row in data["decisions"]] == [("other", "Admit")]
     assert "Why one started before the other" in await replayed.text(path)
     of_one_queue = await replayed.data(f"/moment?at={text_of(START + 1000)}&first=uid-first&second=uid-second")
     assert of_one_queue["explanation"] == [
@@ -183,16 +183,16 @@ async def test_moment_names_the_rule_of_the_order(tmp_path, model, first, second
     log.write()
     add_history(model, log.path)
     async with console_of(model) as console:
-        found = await console.data(f"/moment?at={text_of(START + 1000)}&first=uid-{first}&second=uid-{second}")
-        assert any(sentence.startswith(rule) for sentence in found["explanation"]), found["explanation"]
+        data = await console.data(f"/moment?at={text_of(START + 1000)}&first=uid-{first}&second=uid-{second}")
+        assert any(sentence.startswith(rule) for sentence in data["explanation"]), data["explanation"]
 
 
 async def test_moment_for_a_tenant_has_no_foreign_name(replayed):
     path = f"/moment?at={text_of(START + 3000)}&second=uid-fourth"
-    found = await replayed.data(path, "one")
-    assert "other" not in {row.get("name") for row in (*found["order"], *found["decisions"])}
-    assert [queue["name"] for queue in found["queues"]] == ["root", "a"]
-    assert found.get("clusters", []) == []
+    data = await replayed.data(path, "one")
+    assert "other" not in {row.get("name") for row in (*data["order"], *data["decisions"])}
+    assert [queue["name"] for queue in data["queues"]] == ["root", "a"]
+    assert data.get("clusters", []) == []
     text = await replayed.text(path, "one")
     assert "Job two/" not in text
     assert "uid-other" not in text
@@ -221,7 +221,7 @@ def test_history_is_bounded(monkeypatch):
     history = History()
     history.add(decision(number, "Wait") for number in range(50))
     history.add(decision(number) for number in reversed(range(50)))
-    newest = [each.at for each in history.newest_first("Decided")]
+    newest = [logged.at for logged in history.newest_first("Decided")]
     assert newest == [NOW + 1000 * number for number in range(49, 44, -1)]
     assert len(list(history.newest_first("Any"))) == 15
 

@@ -54,11 +54,11 @@ def model_of_state(state) -> Model:
 
 def visible_names(state, reader: Reader) -> set[str]:
     """Return what a reader may read: own workloads, the queues of these with their ancestors, or all of a kind."""
-    own = [each for each in state.workloads.values() if reader.may_read(each.namespace)]
-    names = {each.name for each in own}
-    for each in own:
+    own = [workload for workload in state.workloads.values() if reader.may_read(workload.namespace)]
+    names = {workload.name for workload in own}
+    for workload in own:
         # The message about an invalid hierarchy names the parents that the queue has, or lacks.
-        queue = each.queue
+        queue = workload.queue
         while queue not in names:
             names.add(queue)
             queue = state.queues[queue].parent if queue in state.queues else queue
@@ -67,17 +67,19 @@ def visible_names(state, reader: Reader) -> set[str]:
 
 def paths(state) -> list[tuple[str, Query]]:
     """Return every page, with every object of *state* in its path."""
-    found = [(route, Query()) for route in PAGES if "{" not in route]
-    found += [("/queues/{name}", Query({"name": name})) for name in (*state.queues, "nowhere")]
-    found += [("/clusters/{name}", Query({"name": name})) for name in worlds.CLUSTERS]
-    for each in state.workloads.values():
-        path = {"namespace": each.namespace, "kind": each.kind, "name": each.name}
-        found.append(("/workloads/{namespace}/{kind}/{name}", Query(path)))
-    found += [("/decisions", Query(values={"action": "Any", **values})) for values in DECISION_FILTERS]
+    pages = [(route, Query()) for route in PAGES if "{" not in route]
+    pages += [("/queues/{name}", Query({"name": name})) for name in (*state.queues, "nowhere")]
+    pages += [("/clusters/{name}", Query({"name": name})) for name in worlds.CLUSTERS]
+    for workload in state.workloads.values():
+        path = {"namespace": workload.namespace, "kind": workload.kind, "name": workload.name}
+        pages.append(("/workloads/{namespace}/{kind}/{name}", Query(path)))
+    pages += [("/decisions", Query(values={"action": "Any", **values})) for values in DECISION_FILTERS]
     uids = [*state.workloads][:3]
     focus = [{"first": one, "second": other} for one in uids for other in uids]
-    found += [("/moment", Query(values={"at": "2026-11-23T14:02", **each})) for each in ({}, {"queue": "q1"}, *focus)]
-    return [*found, ("/queues", Query(values={"below": "q1"})), ("/workloads", Query(values={"namespace": "two"}))]
+    pages += [
+        ("/moment", Query(values={"at": "2026-11-23T14:02", **values})) for values in ({}, {"queue": "q1"}, *focus)
+    ]
+    return [*pages, ("/queues", Query(values={"below": "q1"})), ("/workloads", Query(values={"namespace": "two"}))]
 
 
 @draws(100)
@@ -87,7 +89,7 @@ def paths(state) -> list[tuple[str, Query]]:
     workloads=worlds.workloads(most=8),
     policy=worlds.policies(),
     blocker=st.integers(0, 7),
-    reserved=st.lists(worlds.advance_reservations(), max_size=3, unique_by=lambda each: each.name),
+    reserved=st.lists(worlds.advance_reservations(), max_size=3, unique_by=lambda reservation: reservation.name),
 )
 def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, workloads, *, policy, blocker, reserved):
     policy = replace(policy, advance_reservations=tuple(reserved))
@@ -100,15 +102,17 @@ def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, wor
     # A workload is expected to start before another one only in a queue that exists.
     hidden = f"a job of queue {other.queue}" if other.queue in state.queues else ANOTHER_WORKLOAD
     start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path, hidden),))
-    renders.forecasts = Forecasts({each.uid: start for each in workloads}, {each.queue: each.uid for each in workloads})
-    owners = [each.workload for each in reserved if each.workload is not None]
+    renders.forecasts = Forecasts(
+        {workload.uid: start for workload in workloads}, {workload.queue: workload.uid for workload in workloads}
+    )
+    owners = [reservation.workload for reservation in reserved if reservation.workload is not None]
     # A reservation may name a queue that does not exist; only an operator may read that name.
-    owning_queues = {each.queue for each in reserved if each.queue is not None}
+    owning_queues = {reservation.queue for reservation in reserved if reservation.queue is not None}
     for role in ROLES:
         reader = new_reader(role)
         allowed = visible_names(state, reader) | {name for namespace, name in owners if reader.may_read(namespace)}
         allowed |= owning_queues if reader.all_workloads else set()
-        foreign = {each.uid for each in workloads if not reader.may_read(each.namespace)}
+        foreign = {workload.uid for workload in workloads if not reader.may_read(workload.namespace)}
         for route, query in paths(state):
             reader = new_reader(role)
             try:
@@ -177,8 +181,8 @@ def test_changes_of_other_objects_are_counted_only(change, readers):
 def test_filter_by_a_foreign_name_selects_nothing(queues, clusters, workloads):
     model = model_of_state(worlds.build(worlds.Policy(), *queues, *clusters, *workloads))
     model.history.add(logged(queues, clusters, workloads)[0])
-    for each in (workload for workload in workloads if workload.namespace == "two"):
-        for values in ({"namespace": "two"}, {"q": each.name}, {"q": "two"}):
+    for foreign in (workload for workload in workloads if workload.namespace == "two"):
+        for values in ({"namespace": "two"}, {"q": foreign.name}, {"q": "two"}):
             view = decisions_view(model, Query(values={"action": "Any", **values}), new_reader("tenant"))
             assert {row.namespace for row in view.decisions} <= {"one"}
             assert all(row.name for row in view.decisions)

@@ -58,7 +58,7 @@ async def following(*paths, token: str = "operator"):
 
 
 def names(history) -> list[tuple[str, str]]:
-    return [(each.action, each.name) for each in reversed(list(history.newest_first("Any")))]
+    return [(decision.action, decision.name) for decision in reversed(list(history.newest_first("Any")))]
 
 
 @pytest.fixture

@@ -19,10 +19,10 @@ TRAIN = "/workloads/one/Job/train"
 async def test_workload_page_says_what_would_admit_it(tmp_path):
     model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a", cpu=6))
     async with console_of(model) as console:
-        found = await console.data(TRAIN)
-        assert found["reason"] in {"ExceedsTotalCapacity", "ExceedsEveryCluster"}
-        assert (found["position"], found["of"]) == (1, 1)
-        assert any(change["change"].startswith("cluster/m1.") for change in found["changes"]), found
+        data = await console.data(TRAIN)
+        assert data["reason"] in {"ExceedsTotalCapacity", "ExceedsEveryCluster"}
+        assert (data["position"], data["of"]) == (1, 1)
+        assert any(change["change"].startswith("cluster/m1.") for change in data["changes"]), data
         assert "What would admit it now" in await console.text(TRAIN)
         # A tenant sees no change of objects that it may not name.
         own = await console.data(TRAIN, "one")
@@ -50,9 +50,9 @@ async def test_what_if_shows_the_decisions_that_change(tmp_path, monkeypatch, ch
     monkeypatch.setattr(model, "read", read)
     query = urlencode({"change": change})
     async with console_of(model) as console:
-        found = await console.data(f"/what-if?{query}")
-        assert found.get("problem", "") == ""
-        assert [(row["action"], row["name"]) for row in found["added"]] == [("Admit", "train")]
+        data = await console.data(f"/what-if?{query}")
+        assert data.get("problem", "") == ""
+        assert [(row["action"], row["name"]) for row in data["added"]] == [("Admit", "train")]
         assert await console.status(f"/api/v1/what-if?{query}", "one") == 403
         assert await console.status("/api/v1/what-if?change=nonsense") == 400
         assert change in await console.text(f"/what-if?{query}")
@@ -102,7 +102,7 @@ spec: {tasks: [{name: main, replicas: 2}]}
 status: {state: {phase: Completed}}
 """
     changes = requested_changes(Query(values={"change": text}))
-    assert [(each.target, each.path, each.value) for each in changes] == [
+    assert [(change.target, change.path, change.value) for change in changes] == [
         ("queue/a", ("spec", "weight"), 4),
         ("queue/a", ("spec", "capability", "cpu"), None),
         ("job/ml/train", ("spec", "tasks"), [{"name": "main", "replicas": 2}]),
@@ -110,7 +110,7 @@ status: {state: {phase: Completed}}
     ]
     assert changes[3].completes_job
     lines = requested_changes(Query(values={"change": "queue/a.spec.weight=4\nqueue/a.spec.capability.cpu=null"}))
-    assert [(each.path, each.value) for each in lines] == [(each.path, each.value) for each in changes[:2]]
+    assert [(change.path, change.value) for change in lines] == [(change.path, change.value) for change in changes[:2]]
 
 
 NAMED = "kind: Queue\nmetadata: {name: a}"
@@ -154,11 +154,11 @@ async def test_workload_page_names_the_data_of_its_claims(tmp_path):
         assert (waiting["reason"], waiting["data"][0]["source"]) == ("DataNotReady", None)
         model.source_changed(None, observe_source(stored(source("images", "m2"))))
         model.refresh(NOW)
-        found = await console.data(TRAIN)
-        assert found["reason"] != "DataNotReady"
-        (data,) = found["data"]
+        page = await console.data(TRAIN)
+        assert page["reason"] != "DataNotReady"
+        (data,) = page["data"]
         assert (data["claim"], data["source"], data["clusters"]) == ("c", "images", ["m2"])
-        assert {row["name"]: row["exclusion"] for row in found["clusters"]}["m1"] == "DataMissing"
+        assert {row["name"]: row["exclusion"] for row in page["clusters"]}["m1"] == "DataMissing"
         assert "held by m2" in await console.text(TRAIN)
         (own,) = (await console.data(TRAIN, "one"))["data"]
         assert (own["claim"], own["source"], own["clusters"]) == ("c", None, [])
@@ -192,9 +192,9 @@ async def test_cluster_pages_show_advance_reservations(tmp_path, reservation, ex
     model = model_of(tmp_path, kept, queue("a"), queue("b"), cluster("m1"), job)
     users = {"op": OPERATOR, "both": tenant_of("one") | {("", "clusters")}}
     async with console_of(model, users) as console:
-        found = (await console.data("/clusters/m1"))["cluster"]
-        assert found["reservations"] == [{**times, "inForce": True, "name": "launch", **expected}]
-        cpu = next(bar for bar in found["bars"] if bar["resource"] == "cpu")
+        shown_cluster = (await console.data("/clusters/m1"))["cluster"]
+        assert shown_cluster["reservations"] == [{**times, "inForce": True, "name": "launch", **expected}]
+        cpu = next(bar for bar in shown_cluster["bars"] if bar["resource"] == "cpu")
         assert cpu["reservedPart"] == (0.5 if "amounts" in reservation else 1)
         [row] = (await console.data("/clusters", "both"))["clusters"][0]["reservations"]
         assert not {"name", "queue", "workload"} & row.keys()
@@ -207,8 +207,8 @@ async def test_raised_priority_is_shown_in_the_order(tmp_path):
     ageing = configuration(ageing={"after": "1h", "step": 5, "max": 5})
     jobs = pending_job("one", "train", "a", cpu=3), pending_job("one", "wide", "a", cpu=4)
     async with console_of(model_of(tmp_path, ageing, queue("a"), cluster("m1"), *jobs)) as console:
-        found = await console.data("/queues/a")
-        assert [(row["priority"], row["raisedPriority"]) for row in found["order"]] == [(0, 5)]
+        data = await console.data("/queues/a")
+        assert [(row["priority"], row["raisedPriority"]) for row in data["order"]] == [(0, 5)]
         assert '0 <span class="quiet" title="raised by waiting">+5</span>' in await console.text("/queues/a")
 
 
@@ -234,9 +234,9 @@ async def test_admissions_of_the_next_cycle_are_shown_as_pending(tmp_path):
     async with console_of(model) as console:
         [row] = (await console.data("/workloads"))["workloads"]
         assert (row["state"], row.get("clusters"), row["nextCycle"]) == ("Pending", None, "admits it to m1")
-        found = await console.data(TRAIN)
-        assert (found["state"], found.get("placed"), found["nextCycle"]) == ("Pending", None, "admits it to m1")
-        assert "Admitted" not in [step["title"] for step in found["timeline"]]
+        data = await console.data(TRAIN)
+        assert (data["state"], data.get("placed"), data["nextCycle"]) == ("Pending", None, "admits it to m1")
+        assert "Admitted" not in [step["title"] for step in data["timeline"]]
         assert (await console.data("/clusters/m1"))["workloads"] == []
         shown = await console.data("/queues/a")
         assert (shown["queue"]["pending"], shown["order"], shown["nextCycle"]) == (1, [], "admit 1")
@@ -255,9 +255,9 @@ async def test_evictions_of_the_next_cycle_are_shown_as_admitted(tmp_path):
         pending_job("two", "claim", "b", cpu=1),
     )
     async with console_of(model) as console:
-        found = await console.data(TRAIN)
-        assert (found["state"], found.get("reason"), found["nextCycle"]) == ("Admitted", None, "evicts it (Reclaimed)")
-        assert [name for name, _ in found["placed"]] == ["m1"]
+        data = await console.data(TRAIN)
+        assert (data["state"], data.get("reason"), data["nextCycle"]) == ("Admitted", None, "evicts it (Reclaimed)")
+        assert [name for name, _ in data["placed"]] == ["m1"]
         rows = (await console.data("/workloads?state=Admitted"))["workloads"]
         assert [(row["name"], row.get("nextCycle"), row.get("reason")) for row in rows] == [
             ("train", "evicts it (Reclaimed)", None),
