@@ -137,7 +137,7 @@ class Harness(MemoryControlPlane):
         return self.server.objects(CLAIMS)["ml", name].get("status", {})
 
     def reason(self, name: str) -> str:
-        return next((each["reason"] for each in self.status(name).get("conditions", ())), "")
+        return next((condition["reason"] for condition in self.status(name).get("conditions", ())), "")
 
     @property
     def sources(self) -> dict[str, Any]:

@@ -88,7 +88,7 @@ def test_each_data_set_is_requested_once(claims, data_sets):
         await settled(harness, 60)
         assert len(harness.plugin.asked) == len(set(harness.plugin.asked)) == data_sets
         assert harness.controller.phases() == {"Pending": 0, "Bound": claims}
-        assert {each["status"]["boundClaims"] for each in harness.sources.values()} == {claims // data_sets}
+        assert {source["status"]["boundClaims"] for source in harness.sources.values()} == {claims // data_sets}
         statuses = [write for write in harness.api.writes if "/datasourceclaims/" in write]
         assert len(statuses) <= 2 * claims
         assert len(harness.api.writes) - len(statuses) <= 12 * data_sets

@@ -148,7 +148,9 @@ def picture(harness: Harness) -> Any:
         for (_, name), claim in harness.server.objects(CLAIMS).items()
     }
     statuses = {name: source.get("status", {}) for name, source in harness.sources.items()}
-    bound = {name: [each["name"] for each in status.get("claimRefs", ())] for name, status in statuses.items()}
+    bound = {
+        name: [reference["name"] for reference in status.get("claimRefs", ())] for name, status in statuses.items()
+    }
     named = [name for names in bound.values() for name in names]
     assert len(named) == len(set(named))
     sources = {

@@ -131,8 +131,8 @@ class Harness(MemoryControlPlane):
 
     def collect_garbage(self) -> None:
         while requests := list(cleanup(self.server)):
-            for each in requests:
-                self.server.handle(each)
+            for request in requests:
+                self.server.handle(request)
 
     def get(self, resource: Resource, name: str) -> dict[str, Any]:
         return self.send("GET", self.path(resource, name))

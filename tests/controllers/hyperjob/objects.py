@@ -67,8 +67,8 @@ def cluster(name: str, gpu: int = 0, *, used: int = 0, **more: Any) -> Cluster:
 
 def capacity(*clusters: Cluster, **more: Any) -> CapacitySnapshot:
     ledger = ClusterUsage()
-    for each in clusters:
-        ledger.update(each, 0, 0)
+    for member in clusters:
+        ledger.update(member, 0, 0)
     return CapacitySnapshot(free_capacities(ledger), capacities_when_empty(ledger), **more)
 
 

@@ -50,8 +50,8 @@ async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True, pl
         await asyncio.sleep(0.05)
 
 
-async def submit(admin, found):
-    body = {**found, "metadata": {"name": found["metadata"]["name"]}}
+async def submit(admin, manifest):
+    body = {**manifest, "metadata": {"name": manifest["metadata"]["name"]}}
     await admin.create(HYPERJOBS.item_path(NAMESPACE, "").rstrip("/"), msgspec.json.encode(body))
 
 
@@ -69,10 +69,10 @@ def binding_on(cluster, template_uid="", phase="Completed"):
     return Store().bindings.decode(found)
 
 
-def observed(found, *, namespace=NAMESPACE, uid, **metadata):
+def observed(manifest, *, namespace=NAMESPACE, uid, **metadata):
     """Return an object as the API server stores it."""
-    metadata = {**found["metadata"], "namespace": namespace, "uid": uid, "resourceVersion": "1", **metadata}
-    return msgspec.json.encode({**found, "metadata": metadata})
+    metadata = {**manifest["metadata"], "namespace": namespace, "uid": uid, "resourceVersion": "1", **metadata}
+    return msgspec.json.encode({**manifest, "metadata": metadata})
 
 
 def part(uid, *, namespace=NAMESPACE):
@@ -217,10 +217,10 @@ async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
         await admin.patch(f"{path}/status", ended, kind="merge")
 
         async def phase():
-            found = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "llm")))
-            return found.get("status", {}).get("phase")
+            stored = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "llm")))
+            return stored.get("status", {}).get("phase")
 
-        await poll(phase, "the end", until=lambda found: found == "Completed")
+        await poll(phase, "the end", until=lambda reached: reached == "Completed")
         clusters[0] = "b"
         stage.wake()
         await gone(admin, JOBS, "llm-t-0")

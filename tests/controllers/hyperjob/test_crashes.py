@@ -130,14 +130,14 @@ async def test_f28_crash_at_any_write_is_repaired(harness: Harness, story, phase
             crashed = await crash(harness, name, point)
             await harness.reconcile(name)
             harness.collect_garbage()
-            found = picture(harness, name)
-            assert found == (expected or found), point
-            expected = found
+            final = picture(harness, name)
+            assert final == (expected or final), point
+            expected = final
             if point >= 0 and not crashed:
                 break
     (status, _), objects = expected
     found_jobs, policies = ([name for of, name, _ in objects if of == kind] for kind in ("Job", "PropagationPolicy"))
-    assert (status, found_jobs) == (phase, [f"it-{each}" for each in jobs])
+    assert (status, found_jobs) == (phase, [f"it-{suffix}" for suffix in jobs])
     assert policies == found_jobs or story is vanish
 
 
@@ -221,8 +221,8 @@ def job(name: str, index: int) -> Change:
 )
 def test_i5_checker_reports_violations(changes, violation):
     checker = HyperJobChecker()
-    found = [each for change in changes for each in checker.apply(change)]
-    assert [*found, *checker.unlike_their_split()] == [violation]
+    violations = [reported for change in changes for reported in checker.apply(change)]
+    assert [*violations, *checker.unlike_their_split()] == [violation]
 
 
 async def test_f28_deletion_follows_its_propagation_policy(harness: Harness):

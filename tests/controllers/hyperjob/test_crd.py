@@ -17,11 +17,11 @@ def spec_schema(text):
 
 def fields(schema, path=""):
     """Yield every field of a schema with its type, down to where anything is allowed."""
-    for name, each in schema.get("properties", {}).items():
-        yield f"{path}.{name}", each.get("type")
+    for name, field in schema.get("properties", {}).items():
+        yield f"{path}.{name}", field.get("type")
         if name != "template":
-            yield from fields(each, f"{path}.{name}")
-            yield from fields(each.get("items", {}), f"{path}.{name}[]")
+            yield from fields(field, f"{path}.{name}")
+            yield from fields(field.get("items", {}), f"{path}.{name}[]")
 
 
 def test_crds_in_the_chart_are_up_to_date():
@@ -58,7 +58,7 @@ def test_fields_of_all_versions_are_stored_unchanged(control_plane, namespace):
     ],
 )
 def test_api_server_rejects_invalid_hyperjobs(control_plane, namespace, change, message):
-    found = document(**change) if "replicatedJobs" not in change else document(*change["replicatedJobs"])
-    found["metadata"] = {"name": "llm"}
+    manifest = document(**change) if "replicatedJobs" not in change else document(*change["replicatedJobs"])
+    manifest["metadata"] = {"name": "llm"}
     with pytest.raises(ApiError, match=message):
-        control_plane.admin.create(TRAINING.format(namespace), found)
+        control_plane.admin.create(TRAINING.format(namespace), manifest)

@@ -216,7 +216,7 @@ async def test_evicted_part_is_pending_whatever_its_job_status(harness, phase):
     await harness.reconcile()
     status = harness.status()
     assert (status["phase"], status["clusters"]) == ("Admitted", "a,b")
-    conditions = {each["type"]: each["status"] for each in status["conditions"]}
+    conditions = {condition["type"]: condition["status"] for condition in status["conditions"]}
     assert conditions == {"Pending": "False", "Admitted": "True"}
     for name in ("llm-t-0", "llm-t-1"):
         harness.report(name, "Running", running=4)

@@ -135,9 +135,9 @@ async def test_pods_get_their_rank_environment(harness):
     told = {}
     for name in harness.names():
         spec = harness.job(name)["spec"]
-        for each in spec["tasks"]:
-            variables = {one["name"]: one["value"] for one in each["template"]["spec"]["containers"][0]["env"]}
-            told[name, each["name"]] = (variables["HYPERJOB_RANK_OFFSET"], variables["HYPERJOB_WORLD_SIZE"])
+        for job_task in spec["tasks"]:
+            variables = {one["name"]: one["value"] for one in job_task["template"]["spec"]["containers"][0]["env"]}
+            told[name, job_task["name"]] = (variables["HYPERJOB_RANK_OFFSET"], variables["HYPERJOB_WORLD_SIZE"])
             assert variables["HYPERJOB_MASTER"] == "llm-t-0-master-0.llm-t-0"
         told[name] = sorted(spec["plugins"])
     assert told == {

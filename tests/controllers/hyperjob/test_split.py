@@ -26,7 +26,10 @@ def by_cluster(**replicas):
 
 
 def by_weight(**weights):
-    return {"strategy": "ByReplicas", "clusters": [{"name": name, "weight": each} for name, each in weights.items()]}
+    return {
+        "strategy": "ByReplicas",
+        "clusters": [{"name": name, "weight": weight} for name, weight in weights.items()],
+    }
 
 
 def by_replicas(parts):
@@ -184,14 +187,16 @@ def test_automatic_split_into_parts_of_too_many_bytes_is_refused():
 )
 def test_work_of_a_split_with_max_domains_is_bounded(monkeypatch, pods, size, subsets):
     """A HyperJob that fits into no subset of the clusters must not stop the controller for minutes."""
-    jobs = [replicated(f"j{i}", task(replicas=each), splitPolicy={"mode": "auto"}) for i, each in enumerate(pods)]
+    jobs = [
+        replicated(f"j{i}", task(replicas=replicas), splitPolicy={"mode": "auto"}) for i, replicas in enumerate(pods)
+    ]
     placed = []
     monkeypatch.setattr(
         "controller.controllers.hyperjob.split.place_parts",
         lambda *arguments: placed.append(arguments) or place_parts(*arguments),
     )
-    found = split(hyperjob(*jobs, maxDomains=5), gpus(**{f"c{index}": size for index in range(12)}))
-    assert found.pending_reason.reason == "ExceedsEveryCluster"
+    layout = split(hyperjob(*jobs, maxDomains=5), gpus(**{f"c{index}": size for index in range(12)}))
+    assert layout.pending_reason.reason == "ExceedsEveryCluster"
     assert len(placed) <= 2 * len(pods) * (1 + subsets), "with the free capacity, and with that of empty clusters"
 
 

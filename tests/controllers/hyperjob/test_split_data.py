@@ -17,8 +17,8 @@ def clusters(required, **free):
     return replace(gpus(**free), data_of=lambda key: known.get(key, DataRequirement()))
 
 
-def places(found):
-    return {part.cluster: part.pods[0] for part in found.parts}
+def places(layout):
+    return {part.cluster: part.pods[0] for part in layout.parts}
 
 
 def test_parts_go_only_where_the_data_are():
@@ -27,9 +27,9 @@ def test_parts_go_only_where_the_data_are():
 
 
 def test_split_waits_for_an_unbound_claim():
-    found = preview(auto(), clusters(DataRequirement(pending="claim 'x' is not bound"), a=8))
-    assert found.parts == ()
-    assert (found.pending_reason.reason, "claim 'x'" in found.pending_reason.message) == ("DataNotReady", True)
+    previewed = preview(auto(), clusters(DataRequirement(pending="claim 'x' is not bound"), a=8))
+    assert previewed.parts == ()
+    assert (previewed.pending_reason.reason, "claim 'x'" in previewed.pending_reason.message) == ("DataNotReady", True)
 
 
 def test_clusters_with_preferred_data_come_first():
@@ -43,8 +43,8 @@ def test_preference_of_the_policy_comes_before_that_of_data():
 
 
 def test_data_in_no_usable_cluster_match_no_cluster():
-    found = preview(auto(), clusters(DataRequirement(clusters=frozenset({"gone"})), a=8))
-    assert found.pending_reason.reason == "NoMatchingCluster"
+    previewed = preview(auto(), clusters(DataRequirement(clusters=frozenset({"gone"})), a=8))
+    assert previewed.pending_reason.reason == "NoMatchingCluster"
 
 
 def test_clusters_named_by_the_policy_stay():
@@ -60,7 +60,7 @@ def test_pending_split_follows_its_data():
         compute_state(job, observed, clusters(DataRequirement(clusters=frozenset({name})), a=4, b=4))
         for name in ("a", "b")
     ]
-    assert [places(each) for each in at] == [{"a": 4}, {"b": 4}]
+    assert [places(computed) for computed in at] == [{"a": 4}, {"b": 4}]
     split_once = job.model_copy(update={"status": job.status.model_copy(update={"split": at[0].split})})
     moved = compute_state(split_once, observed, clusters(DataRequirement(clusters=frozenset({"b"})), a=4, b=4))
     assert places(moved) == {"b": 4}

@@ -77,22 +77,22 @@ def test_distribution_preserves_pods_and_proportions(counts, parts):
 # -- what its parts become ------------------------------------------------------
 
 
-def made(found, layout):
+def made(parent, layout):
     """Return the Jobs that the parts become."""
-    return [child.job["spec"] for child in build_parts(found, layout.parts)]
+    return [child.job["spec"] for child in build_parts(parent, layout.parts)]
 
 
 def pods(job):
-    return sum(each["replicas"] for each in job["tasks"])
+    return sum(job_task["replicas"] for job_task in job["tasks"])
 
 
 @given(clusters=free, nodes=st.integers(1, 8), size=st.integers(1, 4), minimum=st.integers(1, 3))
 def test_all_requested_accelerators_are_distributed(clusters, nodes, size, minimum):
     wanted = {"accelerators": nodes * size, "acceleratorType": GPU, "minReplicas": min(minimum, nodes)}
-    found = auto(task(replicas=1, gpu=size), policy=wanted)
-    layout = split(found, gpus(**clusters))
+    parent = auto(task(replicas=1, gpu=size), policy=wanted)
+    layout = split(parent, gpus(**clusters))
     if layout.parts:
-        assert sum(pods(job) * size for job in made(found, layout)) == nodes * size
+        assert sum(pods(job) * size for job in made(parent, layout)) == nodes * size
 
 
 tasks = st.lists(st.tuples(st.integers(2, 9), st.integers(0, 9) | st.none()), min_size=1, max_size=3)
@@ -109,7 +109,7 @@ def gang(tasks, whole):
 
 def least(job):
     """Return the sum of the minimums of a Job's tasks."""
-    return sum(each.get("minAvailable", each["replicas"]) for each in job["tasks"])
+    return sum(job_task.get("minAvailable", job_task["replicas"]) for job_task in job["tasks"])
 
 
 @given(tasks=tasks, whole=st.integers(0, 30), parts=st.integers(1, 4))
@@ -117,19 +117,20 @@ def test_every_part_has_its_share_of_the_gang_minimum(tasks, whole, parts):
     built, wanted = gang(tasks, whole)
     parts = min(parts, sum(count for count, _ in tasks))
     job = replicated("t", *built, spec={"minAvailable": wanted}, splitPolicy={"strategy": "ByReplicas", "parts": parts})
-    found = hyperjob(job)
-    jobs = made(found, split(found, gpus()))
-    minimums = [each["minAvailable"] for each in jobs]
-    assert all(1 <= minimum <= pods(each) for minimum, each in zip(minimums, jobs, strict=True))
+    parent = hyperjob(job)
+    jobs = made(parent, split(parent, gpus()))
+    minimums = [part["minAvailable"] for part in jobs]
+    assert all(1 <= minimum <= pods(part) for minimum, part in zip(minimums, jobs, strict=True))
     assert sum(minimums) >= wanted
     for place in range(len(tasks)):
-        kept = [each for one in jobs for each in one["tasks"] if each["name"] == f"t{place}"]
+        kept = [job_task for one in jobs for job_task in one["tasks"] if job_task["name"] == f"t{place}"]
         given_, asked = (
-            sum(each.get("minAvailable", each["replicas"]) for each in some) for some in (kept, [built[place]])
+            sum(job_task.get("minAvailable", job_task["replicas"]) for job_task in some)
+            for some in (kept, [built[place]])
         )
         assert given_ == asked
     if wanted >= least({"tasks": built}):
-        assert all(minimum >= least(each) for minimum, each in zip(minimums, jobs, strict=True)), "or they do not count"
+        assert all(minimum >= least(part) for minimum, part in zip(minimums, jobs, strict=True)), "or they do not count"
 
 
 @given(count=st.integers(2, 8), size=st.integers(2, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
@@ -140,11 +141,11 @@ def test_minimum_partitions_are_distributed_completely(count, size, least, parts
         task(replicas=count * size, partitionPolicy=policy),
         splitPolicy={"strategy": "ByReplicas", "parts": min(parts, count)},
     )
-    found = hyperjob(job)
-    told = [each["tasks"][0] for each in made(found, split(found, gpus())) if each["tasks"]]
-    assert sum(each["partitionPolicy"]["totalPartitions"] for each in told) == count
-    assert sum(each["partitionPolicy"]["minPartitions"] for each in told) == min(least, count)
-    assert all(each.get("minAvailable", 0) == 0 for each in told)
+    parent = hyperjob(job)
+    told = [part["tasks"][0] for part in made(parent, split(parent, gpus())) if part["tasks"]]
+    assert sum(job_task["partitionPolicy"]["totalPartitions"] for job_task in told) == count
+    assert sum(job_task["partitionPolicy"]["minPartitions"] for job_task in told) == min(least, count)
+    assert all(job_task.get("minAvailable", 0) == 0 for job_task in told)
 
 
 @given(clusters=free, sizes=st.lists(st.integers(2, 10), min_size=2, max_size=3), domains=st.integers(1, 3))

@@ -109,7 +109,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
     ],
 )
 def test_violation_names_its_fix(job, flaw):
-    assert any(flaw in each for each in hyperjob_violations(job)), hyperjob_violations(job)
+    assert any(flaw in violation for violation in hyperjob_violations(job)), hyperjob_violations(job)
 
 
 @pytest.mark.parametrize(

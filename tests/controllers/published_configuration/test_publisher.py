@@ -48,8 +48,8 @@ class ControlPlane:
 
 @pytest.mark.parametrize("configuration", [VolcanoGlobalConfiguration(), TENANTS], ids=["defaults", "tenants"])
 def test_published_configuration_is_read_back_unchanged(configuration):
-    found, revision = read_published(published_data(configuration))
-    assert (found, revision) == (configuration, configuration_revision(configuration))
+    published, revision = read_published(published_data(configuration))
+    assert (published, revision) == (configuration, configuration_revision(configuration))
 
 
 @virtual_time

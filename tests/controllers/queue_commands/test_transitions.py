@@ -18,7 +18,7 @@ def queue(name: str, parent: str = "", state: str = "", *, by_parent: str | None
 
 
 def told(changes) -> list[tuple[str, str, str | None]]:
-    return [(each.queue, each.state.value, each.by_parent) for each in changes]
+    return [(change.queue, change.state.value, change.by_parent) for change in changes]
 
 
 @pytest.mark.parametrize(
@@ -80,4 +80,4 @@ def test_root_queue_cannot_be_closed():
 
 def test_cyclic_hierarchy_terminates():
     hierarchy = QueueHierarchy.of([queue("a", "b"), queue("b", "a")])
-    assert [each.queue for each in close_queue(hierarchy, "a", lambda _: False)] == ["a", "b"]
+    assert [change.queue for change in close_queue(hierarchy, "a", lambda _: False)] == ["a", "b"]

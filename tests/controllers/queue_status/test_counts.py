@@ -34,7 +34,7 @@ def test_workloads_are_counted_by_queue_and_state():
         workload(4, WorkloadState.FINISHED),
         workload(5, WorkloadState.PENDING, "b"),
     ]
-    counted = count_workloads(workloads, lambda each: each.name == "j3")
+    counted = count_workloads(workloads, lambda counted_workload: counted_workload.name == "j3")
     counts = queue_counts(QueueName("a"), counted, {"cpu": 1500, "example.com/gpu": 0})
     assert (counts.pending, counts.inqueue, counts.running, counts.completed) == (1, 1, 1, 1)
     assert counts.allocated == {"cpu": "1500m", "memory": "0"}

@@ -57,7 +57,7 @@ class World:
     @property
     def document(self) -> str:
         stored = send(self.server, "GET", PATH).body
-        managers = {each["manager"] for each in self.server.managed_fields(stored["metadata"]["uid"])}
+        managers = {entry["manager"] for entry in self.server.managed_fields(stored["metadata"]["uid"])}
         assert "volcano-global-run-times" in managers
         return stored["data"][RUN_TIMES_KEY]
 

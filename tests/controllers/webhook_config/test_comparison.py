@@ -10,21 +10,21 @@ from controller.controllers.webhook_config.comparison import diff, validate
 
 FILE = Path(__file__).parents[3] / "charts" / "volcano-global" / "files" / "webhooks.yaml"
 BUNDLE = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n...").decode()
-WANTED = {each["kind"]: each for each in yaml.safe_load_all(FILE.read_text())}
+WANTED = {manifest["kind"]: manifest for manifest in yaml.safe_load_all(FILE.read_text())}
 MUTATING = WANTED["MutatingWebhookConfiguration"]
 
 
 def stored(**changes: Any) -> dict[str, Any]:
     """Return the mutating configuration as stored, with changes in its first webhook."""
-    found = copy.deepcopy(MUTATING)
-    for each in found["webhooks"]:
-        each["clientConfig"]["caBundle"] = BUNDLE
-        each |= {"namespaceSelector": {}, "objectSelector": {}}
-        each.setdefault("matchConditions", [])
-    first = found["webhooks"][0]
+    configuration = copy.deepcopy(MUTATING)
+    for webhook in configuration["webhooks"]:
+        webhook["clientConfig"]["caBundle"] = BUNDLE
+        webhook |= {"namespaceSelector": {}, "objectSelector": {}}
+        webhook.setdefault("matchConditions", [])
+    first = configuration["webhooks"][0]
     client = changes.pop("clientConfig", {})
-    found["webhooks"][0] = {**first, **changes, "clientConfig": {**first["clientConfig"], **client}}
-    return found
+    configuration["webhooks"][0] = {**first, **changes, "clientConfig": {**first["clientConfig"], **client}}
+    return configuration
 
 
 def test_defaults_and_ca_bundle_are_no_difference():
@@ -64,15 +64,15 @@ def test_each_changed_field_is_named(field, changes):
 
 def test_missing_and_unexpected_webhooks_are_named():
     assert diff(MUTATING, None) == validate(None) == ["it is not there"]
-    found = stored()
-    gone = found["webhooks"].pop(0)
-    found["webhooks"].append({**gone, "name": "stranger.example.com"})
-    said = diff(MUTATING, found)
+    configuration = stored()
+    gone = configuration["webhooks"].pop(0)
+    configuration["webhooks"].append({**gone, "name": "stranger.example.com"})
+    said = diff(MUTATING, configuration)
     assert said == [
         "webhook resourcebindings.volcano-global.io is missing",
         "webhook stranger.example.com is unexpected",
     ]
-    assert validate(found) == ["webhook resourcebindings.volcano-global.io is missing"]
+    assert validate(configuration) == ["webhook resourcebindings.volcano-global.io is missing"]
 
 
 @pytest.mark.parametrize(
