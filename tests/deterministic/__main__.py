@@ -126,9 +126,9 @@ def _simulate(seed: int, *, hours: int, active: float) -> tuple[Result, float]:
 
 
 def _say_result(result: Result, seconds: float, options: argparse.Namespace) -> None:
-    found = f"{len(result.violations)} violations" if result.violations else "no violation"
+    outcome = f"{len(result.violations)} violations" if result.violations else "no violation"
     speed = f"{result.simulated_seconds / seconds:.0f} times real time"
-    _say(f"seed {result.seed}: {found}, {result.requests} requests, {speed}, digest {result.digest}")
+    _say(f"seed {result.seed}: {outcome}, {result.requests} requests, {speed}, digest {result.digest}")
     for violation in result.violations[:10]:
         _say(f"  {violation}")
     if result.violations:

@@ -165,10 +165,10 @@ class AdmissionChain:
         if read_at != self._read_at:
             self._read_at = read_at
             self._rules.clear()
-            for each in (MUTATING, VALIDATING):
-                for configuration in self._server.objects(each).values():
+            for configuration_kind in (MUTATING, VALIDATING):
+                for configuration in self._server.objects(configuration_kind).values():
                     for group, plural, matched, hook in _parse(configuration):
-                        self._rules.setdefault((each, group, plural, matched), []).append(hook)
+                        self._rules.setdefault((configuration_kind, group, plural, matched), []).append(hook)
         return self._rules.get((which, kind.group, kind.plural, operation), ())
 
 

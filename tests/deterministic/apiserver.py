@@ -133,10 +133,10 @@ class ApiServer(Reader):
         raise StatusError(405, "MethodNotAllowed", why, {})
 
     def _get(self, target: Target) -> Object:
-        found = self._objects[target.kind].get(target.key)
-        if found is None:
+        stored = self._objects[target.kind].get(target.key)
+        if stored is None:
             raise statuses.not_found(target.kind.group, target.kind.plural, target.name)
-        return found
+        return stored
 
     # -- writes --------------------------------------------------------------
 
@@ -191,10 +191,10 @@ class ApiServer(Reader):
     def _require_namespace(self, kind: Kind, namespace: str, name: str) -> None:
         if not kind.namespaced:
             return
-        found = self._objects[NAMESPACES].get(("", namespace))
-        if found is None:
+        stored = self._objects[NAMESPACES].get(("", namespace))
+        if stored is None:
             raise statuses.not_found("", "namespaces", namespace)
-        if "deletionTimestamp" in found["metadata"]:
+        if "deletionTimestamp" in stored["metadata"]:
             raise statuses.terminating(kind.group, kind.plural, name, namespace)
 
     def _put(self, request: Request, target: Target) -> Response:
@@ -397,13 +397,13 @@ def _decoded(request: Request, target: Target) -> Object:
 
 def _discovery(kinds: Iterable[Kind]) -> Mapping[str, Object]:
     """Return the resources of each group and version, by path."""
-    found: dict[str, Object] = {}
+    lists: dict[str, Object] = {}
     for kind in kinds:
         path = f"/apis/{kind.api_version}" if kind.group else f"/api/{kind.version}"
         head = {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": kind.api_version}
-        resources = found.setdefault(path, {**head, "resources": []})["resources"]
+        resources = lists.setdefault(path, {**head, "resources": []})["resources"]
         resources.append({"name": kind.plural, "kind": kind.name, "namespaced": kind.namespaced})
-    return found
+    return lists
 
 
 def _manager(request: Request, kind: Kind, operation: str = "Update", subresource: str = "") -> Manager:

@@ -87,7 +87,7 @@ class Side:
             return sorted(items, key=json.dumps) if key == "causes" else items
         if isinstance(value, str):
             value = _UNORDERED.sub(r"\1", _WHOLE_OBJECT.sub("Invalid value: object", value))
-            value = _UUID.sub(lambda found: self._name("uid", found[0]), _TIME.sub("time", value))
+            value = _UUID.sub(lambda match: self._name("uid", match[0]), _TIME.sub("time", value))
             value = _GENERATED.sub("generated", re.sub(r"/registry[-\w]*/", "/registry/", value))
             return re.sub(r"record \(\d+\)|precondition \(\d+\)|object meta: \d+$", "version", value)
         return value
@@ -209,10 +209,10 @@ class Sequences:
             self.requests += 1
             expected = real.call(call)
             memory.set_time(real.latest)
-            found = memory.call(call)
-            if found != expected or (difference := _owners_differ(memory, real, call)):
-                what = "" if found != expected else f"\n{difference}"
-                return f"{_described(seed, sent)}\nexpected {json.dumps(expected)}\nfound    {json.dumps(found)}{what}"
+            actual = memory.call(call)
+            if actual != expected or (difference := _owners_differ(memory, real, call)):
+                what = "" if actual != expected else f"\n{difference}"
+                return f"{_described(seed, sent)}\nexpected {json.dumps(expected)}\nfound    {json.dumps(actual)}{what}"
         return self._compare_events(f"watches after seed {seed}", memory, real)
 
     def _compare_events(self, what: str, memory: Side, real: Side) -> str | None:
@@ -222,10 +222,10 @@ class Sequences:
             with ThreadPoolExecutor(len(asked)) as pool:
                 sent = [pool.submit(_events, side, root, query) for root, query in asked]
             answers.append([side.normalised(events.result()) for events in sent])
-        for at, found, expected in zip(asked, *answers, strict=True):
+        for at, actual, expected in zip(asked, *answers, strict=True):
             self.events += len(expected)
-            if found != expected:
-                return f"{what}, {at}\nexpected {json.dumps(expected)}\nfound    {json.dumps(found)}"
+            if actual != expected:
+                return f"{what}, {at}\nexpected {json.dumps(expected)}\nfound    {json.dumps(actual)}"
         return None
 
 
@@ -247,10 +247,10 @@ def _owners_differ(memory: MemorySide, real: RealSide, call: Call) -> str:
     """Describe how the owners of the fields of the answered object differ; empty if they are equal."""
     if "dryRun" in json.dumps([call.query, str(call.body)]):
         return ""  # only the answer of the real server has them
-    found, expected = (side.managed_fields(side.answer) for side in (memory, real))
-    if found is None or found == expected:
+    actual, expected = (side.managed_fields(side.answer) for side in (memory, real))
+    if actual is None or actual == expected:
         return ""
-    return f"owners expected {json.dumps(expected)}\nowners found    {json.dumps(found)}"
+    return f"owners expected {json.dumps(expected)}\nowners found    {json.dumps(actual)}"
 
 
 def _described(seed: int, sent: list[Call]) -> str:

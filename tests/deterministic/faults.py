@@ -186,8 +186,8 @@ class Faults(NoFaults):
 
 def _controller(system: System, *, leads: bool) -> Process:
     """Return the process that leads, or does not; where there is none, the first or second one."""
-    found = (item.process for item in system.controllers if item.leads is leads)
-    return next(found, system.controllers[0 if leads else 1].process)
+    processes = (item.process for item in system.controllers if item.leads is leads)
+    return next(processes, system.controllers[0 if leads else 1].process)
 
 
 async def _kill(process: Process, draw: random.Random, seconds: Sequence[float]) -> None:
@@ -269,8 +269,10 @@ async def break_configuration(system: System, draw: random.Random) -> None:
 
 async def tamper_webhook(system: System, draw: random.Random) -> None:
     """Weaken the webhook configuration of queues; the one of bindings stays, because without it nothing is gated."""
-    for key, found in list(system.server.objects(kinds.VALIDATING).items()):
-        webhooks = [{**webhook, "failurePolicy": draw.choice(("Ignore", "Fail"))} for webhook in found["webhooks"]]
+    for key, configuration in list(system.server.objects(kinds.VALIDATING).items()):
+        webhooks = [
+            {**webhook, "failurePolicy": draw.choice(("Ignore", "Fail"))} for webhook in configuration["webhooks"]
+        ]
         await system.merge(kinds.VALIDATING, key, {"webhooks": webhooks})
 
 

@@ -32,10 +32,10 @@ class MapType:
     atomic: bool = False
 
     def member(self, name: str) -> "Type":
-        found = self.fields.get(name, self.element)
-        if found is None:
+        member = self.fields.get(name, self.element)
+        if member is None:
             raise FieldTypeError(f".{name}: field not declared in schema")
-        return found
+        return member
 
 
 @dataclass(eq=False)
@@ -213,12 +213,14 @@ def _walk(of: Type, value: Any, path: Path) -> Iterator[Path]:
 
 def compare(of: Type, before: Any, after: Any) -> Comparison:
     """Return the fields that differ between two objects of one type."""
-    found: tuple[set[Path], set[Path], set[Path]] = set(), set(), set()
-    _compare(of, before, after, (), found)
-    return Comparison(*(frozenset(paths - {()}) for paths in found))
+    differences: tuple[set[Path], set[Path], set[Path]] = set(), set(), set()
+    _compare(of, before, after, (), differences)
+    return Comparison(*(frozenset(paths - {()}) for paths in differences))
 
 
-def _compare(of: Type, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]) -> None:
+def _compare(
+    of: Type, before: Any, after: Any, path: Path, differences: tuple[set[Path], set[Path], set[Path]]
+) -> None:
     if before is after or (type(before) is type(after) and before == after and not isinstance(before, dict | list)):
         return
     leaf = False
@@ -227,22 +229,22 @@ def _compare(of: Type, before: Any, after: Any, path: Path, found: tuple[set[Pat
         if _is_leaf(form, before, after):
             leaf = True
             if before is ABSENT or after is ABSENT or not _equal(before, after):
-                found[2 if before is ABSENT else 0 if after is ABSENT else 1].add(path)
+                differences[2 if before is ABSENT else 0 if after is ABSENT else 1].add(path)
         elif isinstance(form, MapType):
             for name, (old, new) in _members(before, after):
-                _compare(form.member(name), old, new, (*path, f"f:{name}"), found)
+                _compare(form.member(name), old, new, (*path, f"f:{name}"), differences)
         elif isinstance(form, ListType):
-            _compare_items(form, before, after, path, found)
+            _compare_items(form, before, after, path, differences)
     if not leaf and ABSENT in (before, after):
-        found[2 if before is ABSENT else 0].add(path)
+        differences[2 if before is ABSENT else 0].add(path)
 
 
 def _compare_items(
-    form: ListType, before: Any, after: Any, path: Path, found: tuple[set[Path], set[Path], set[Path]]
+    form: ListType, before: Any, after: Any, path: Path, differences: tuple[set[Path], set[Path], set[Path]]
 ) -> None:
     """Compare items with equal keys; repeated items are compared as one atomic field."""
     old, new = _by_element(form, before), _by_element(form, after)
-    removed, modified, added = found
+    removed, modified, added = differences
     for element in {**old, **new}:
         was, now, at = old.get(element, []), new.get(element, []), (*path, element)
         if len(was) > 1 and len(now) > 1:
@@ -250,14 +252,14 @@ def _compare_items(
                 modified.add(at)
         elif len(was) > 1:
             if now:
-                _compare(form.element, ABSENT, now[0], at, found)
+                _compare(form.element, ABSENT, now[0], at, differences)
             removed.add(at)
         elif len(now) > 1:
             if was:
-                _compare(form.element, was[0], ABSENT, at, found)
+                _compare(form.element, was[0], ABSENT, at, differences)
             added.add(at)
         else:
-            _compare(form.element, was[0] if was else ABSENT, now[0] if now else ABSENT, at, found)
+            _compare(form.element, was[0] if was else ABSENT, now[0] if now else ABSENT, at, differences)
 
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
@@ -412,10 +414,10 @@ def _items(value: Any) -> list[Any]:
 
 
 def _by_element(form: ListType, value: Any) -> dict[str, list[Any]]:
-    found: dict[str, list[Any]] = {}
+    by_element: dict[str, list[Any]] = {}
     for item in _items(value):
-        found.setdefault(form.path_element(item), []).append(item)
-    return found
+        by_element.setdefault(form.path_element(item), []).append(item)
+    return by_element
 
 
 def _equal(left: Any, right: Any) -> bool:

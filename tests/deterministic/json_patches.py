@@ -58,8 +58,8 @@ def _apply(document: Any, operation: Any) -> Any:
     return document
 
 
-def _test(document: Any, found: Any, expected: Any) -> Any:
-    if found != expected or isinstance(found, bool) != isinstance(expected, bool):
+def _test(document: Any, actual: Any, expected: Any) -> Any:
+    if actual != expected or isinstance(actual, bool) != isinstance(expected, bool):
         raise PatchError("the test failed")
     return document
 

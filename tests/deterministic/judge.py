@@ -34,14 +34,14 @@ _TOTAL = add(*_CAPACITIES)
 
 
 class Judge:
-    """Follows the server of *system*; ``found`` has the violations with their times, ``violated`` is set by the first.
+    """Follows the server of *system*; ``violations`` lists them with their times, ``violated`` is set by the first.
 
     Without faults the judge is strict; with *faults* decisions may be based on older states, until the audit of the
     caches finds a lost event.
     """
 
     def __init__(self, system: System, *, faults: bool) -> None:
-        self.found: list[str] = []
+        self.violations: list[str] = []
         self.has_faults = faults
         self.violated = asyncio.Event()
         self._system = system
@@ -118,7 +118,7 @@ class Judge:
 
     def _plans_and_changes(self) -> tuple[int, int]:
         """Return how many plans have been made, and how often the store has changed."""
-        return sum(each.plans for each in self._system.controllers), self._system.server.version
+        return sum(controller.plans for controller in self._system.controllers), self._system.server.version
 
     def _judge(self, until: float) -> None:
         self._judge_writes()
@@ -158,17 +158,17 @@ class Judge:
     def report(self, violation: str, *, at: float | None = None) -> None:
         """Record a violation."""
         seconds = self._system.loop.time() if at is None else at
-        self.found.append(f"{seconds:.3f} s: {violation}")
+        self.violations.append(f"{seconds:.3f} s: {violation}")
         self.violated.set()
 
     # -- at rest ---------------------------------------------------------------------
 
     def unfinished(self) -> Sequence[BindingState]:
         """Return the gated workloads that should finish when faults have ended and capacity has returned."""
-        found = [parse_binding(obj) for obj in self._system.server.objects(kinds.BINDINGS).values()]
+        bindings = [parse_binding(obj) for obj in self._system.server.objects(kinds.BINDINGS).values()]
         return [
             binding
-            for binding in found
+            for binding in bindings
             if binding.gated and not binding.is_finished and binding.job[1][: len(HOSTILE)] != HOSTILE
             if self._is_possible(binding)
         ]

@@ -172,13 +172,13 @@ class Network:
         """Return *obj* as JSON; stored objects never change, so each is encoded once."""
         version = obj["metadata"].get("resourceVersion", "") if "metadata" in obj else ""
         key = id(obj), version
-        found = self._encoded.get(key)
-        if found is None or found[0] is not obj:
-            found = obj, msgspec.json.encode(obj)
+        encoded = self._encoded.get(key)
+        if encoded is None or encoded[0] is not obj:
+            encoded = obj, msgspec.json.encode(obj)
             if len(self._encoded) >= _ENCODED_OBJECTS:
                 del self._encoded[next(iter(self._encoded))]
-            self._encoded[key] = found
-        return found[1]
+            self._encoded[key] = encoded
+        return encoded[1]
 
     def encode_body(self, body: Object) -> bytes:
         """Return the body of a response as JSON."""

@@ -137,8 +137,8 @@ async def submit_hyperjob(system: System, draw: random.Random) -> None:
 
 def _any(system: System, kind: Kind, draw: random.Random, prefix: str = "") -> Key | None:
     """Return the key of a random object."""
-    found = sorted(key for key in system.server.objects(kind) if key[1].startswith(prefix))
-    return draw.choice(found) if found else None
+    keys = sorted(key for key in system.server.objects(kind) if key[1].startswith(prefix))
+    return draw.choice(keys) if keys else None
 
 
 async def delete_job(system: System, draw: random.Random) -> None:
@@ -163,10 +163,10 @@ async def delete_hyperjob(system: System, draw: random.Random) -> None:
 async def replace_job(system: System, draw: random.Random) -> None:
     """Delete a job and create one of the same name at once."""
     if key := _any(system, kinds.JOBS, draw, "job-"):
-        found = system.server.objects(kinds.JOBS)[key]
+        replaced = system.server.objects(kinds.JOBS)[key]
         await system.delete(kinds.JOBS, key)
-        metadata = {name: found["metadata"][name] for name in ("name", "namespace", "annotations")}
-        await system.create(kinds.JOBS, {"metadata": metadata, "spec": found["spec"]})
+        metadata = {name: replaced["metadata"][name] for name in ("name", "namespace", "annotations")}
+        await system.create(kinds.JOBS, {"metadata": metadata, "spec": replaced["spec"]})
 
 
 async def resize_job(system: System, draw: random.Random) -> None:
@@ -353,10 +353,10 @@ _RATES_OF_CALM_HOURS: Mapping[str, float] = {
 
 def times(draw: random.Random, per_hour: float, begin: float, end: float) -> Sequence[float]:
     """Return random times between *begin* and *end*, in order."""
-    found, at = [], begin
+    moments, at = [], begin
     while (at := at + draw.expovariate(per_hour / 3600)) < end:
-        found.append(round(at, 3))
-    return found
+        moments.append(round(at, 3))
+    return moments
 
 
 def script(draw: random.Random, begin: float, end: float, *, calm: bool) -> list[Operation]:

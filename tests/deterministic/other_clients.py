@@ -43,7 +43,7 @@ def _bindings(system: System) -> Iterator[tuple[Key, BindingState]]:
 
 
 def _pending(system: System) -> list[tuple[Key, BindingState]]:
-    return [(key, each) for key, each in _bindings(system) if each.suspended and not each.clusters]
+    return [(key, binding) for key, binding in _bindings(system) if binding.suspended and not binding.clusters]
 
 
 async def _change(system: System, key: Key, before: BindingState, spec: Object) -> BindingState | None:
@@ -56,13 +56,17 @@ async def _change(system: System, key: Key, before: BindingState, spec: Object) 
 def _now(system: System, key: Key, before: BindingState) -> BindingState | None:
     """Return a binding as it is now, ``None`` where it was deleted or replaced."""
     obj = system.server.objects(kinds.BINDINGS).get(key)
-    found = parse_binding(obj) if obj is not None else None
-    return found if found is not None and found.uid == before.uid else None
+    current = parse_binding(obj) if obj is not None else None
+    return current if current is not None and current.uid == before.uid else None
 
 
 async def suspend_admitted_binding(system: System, draw: random.Random) -> None:
     """Suspend a binding that was admitted and is placed; the controller resumes it."""
-    placed = [(key, each) for key, each in _bindings(system) if each.admitted and each.clusters and each.running]
+    placed = [
+        (key, binding)
+        for key, binding in _bindings(system)
+        if binding.admitted and binding.clusters and binding.running
+    ]
     if not placed:
         return
     key, before = draw.choice(placed)
@@ -124,8 +128,8 @@ async def occupy_part_name(system: System, draw: random.Random) -> None:
 
 
 def _expect_unchanged(system: System, key: Key, created: Object) -> None:
-    found = system.server.objects(kinds.JOBS).get(key)
-    if found is None or found["metadata"].get("ownerReferences") or found["spec"] != created["spec"]:
+    current = system.server.objects(kinds.JOBS).get(key)
+    if current is None or current["metadata"].get("ownerReferences") or current["spec"] != created["spec"]:
         system.failures.append(f"I2 job {key[1]}, which has no owner, was changed or deleted")
 
 
@@ -138,13 +142,13 @@ async def submit_large_hyperjob(system: System, draw: random.Random) -> None:
     partial = 0
     for _ in range(24):
         await asyncio.sleep(5)
-        found = [
+        parts = [
             parse_binding(obj)
             for key, obj in system.server.objects(kinds.BINDINGS).items()
             if key[1].startswith(f"{name}-trainer-")
         ]
-        admitted = sum(each.admitted for each in found)
-        if admitted == len(found) and found:
+        admitted = sum(part.admitted for part in parts)
+        if admitted == len(parts) and parts:
             break
         partial = partial + 1 if admitted else 0
         if partial > _REACTION_SECONDS // 5:

@@ -60,14 +60,14 @@ class Result:
 
 def script(seed: int, hours: int, active: float = ACTIVE_SECONDS) -> list[Operation]:
     """Return the operations and faults of a run, in order of time."""
-    found: list[Operation] = []
+    planned: list[Operation] = []
     for hour in range(hours):
         draw = random.Random(f"{seed}/{hour}")
         begin, calm = hour * HOUR, is_calm(seed, hour)
         end = begin + active
-        found += operations.script(draw, begin, end, calm=calm)
-        found += (other_clients if calm else faults).script(draw, begin, end)
-    return sorted(found, key=lambda operation: (operation.at, operation.name, operation.draw))
+        planned += operations.script(draw, begin, end, calm=calm)
+        planned += (other_clients if calm else faults).script(draw, begin, end)
+    return sorted(planned, key=lambda operation: (operation.at, operation.name, operation.draw))
 
 
 def is_calm(seed: int, hour: int) -> bool:
@@ -191,7 +191,7 @@ class _Run:
         judge.close()
         system.writes.clear()
         system.network.unanswered.clear()
-        self.violations += [*judge.found, *(f"{self.loop.time():.3f} s: {failure}" for failure in system.failures)]
+        self.violations += [*judge.violations, *(f"{self.loop.time():.3f} s: {failure}" for failure in system.failures)]
 
     async def _phases(self, hour: int, judge: Judge) -> None:
         await self._act(hour)
@@ -260,11 +260,11 @@ class _Run:
         raise AssertionError("a queue was not restored")
 
     async def _restore(self, kind: Kind, name: str, spec: Object) -> None:
-        found = self.system.server.objects(kind).get(("", name))
-        if found is None:
+        stored = self.system.server.objects(kind).get(("", name))
+        if stored is None:
             await self.system.create(kind, {"metadata": {"name": name}, "spec": spec})
         else:
-            await self.system.send("PUT", path_of(kind, "", name), {**found, "spec": spec})
+            await self.system.send("PUT", path_of(kind, "", name), {**stored, "spec": spec})
 
     async def _drain(self, judge: Judge) -> None:
         """I4: every job that can be admitted finishes."""

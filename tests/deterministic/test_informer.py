@@ -111,7 +111,7 @@ class Versions(dict[tuple[str, str], int]):
 
 @pytest.mark.parametrize("selectors", [{}, {"labelSelector": "!other"}], ids=["all", "selected"])
 @pytest.mark.parametrize(
-    ("lost", "extra", "unreadable", "found"),
+    ("lost", "extra", "unreadable", "difference"),
     [
         pytest.param("", "", "", None, id="complete"),
         pytest.param("b", "c", "", "is not cached", id="creation-and-deletion"),
@@ -120,7 +120,7 @@ class Versions(dict[tuple[str, str], int]):
         pytest.param("b", "", "b", None, id="unreadable"),
     ],
 )
-def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost, extra, unreadable, found):
+def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost, extra, unreadable, difference):
     async def main() -> list[CacheDifference | None]:
         server = new_server(asyncio.get_running_loop().time)
         for name in "ab":
@@ -135,10 +135,10 @@ def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost,
         return [await audit.find_difference(str(server.version), lacking=lacking) for _ in range(15)]
 
     reports = [report.message for report in simulate(main, 1) if report is not None]
-    assert (found is None) == (not reports)
+    assert (difference is None) == (not reports)
     # With a selector the counts are not compared.
-    expected = "is not cached" if selectors and lost else found
-    assert not found or any(expected in report for report in reports)
+    expected = "is not cached" if selectors and lost else difference
+    assert not difference or any(expected in report for report in reports)
 
 
 class Seen(NamedTuple):
@@ -171,8 +171,8 @@ def test_object_of_a_restored_server_with_later_versions_is_read():
             send(network.server, "POST", PATH, thing(f"b{number}", {"size": 1}))
         await asyncio.sleep(1200)
         watching.cancel()
-        (found,) = (each for each in collection if each.uid == created["metadata"]["uid"])
-        return found.resource_version, int(created["metadata"]["resourceVersion"])
+        (cached_object,) = (cached for cached in collection if cached.uid == created["metadata"]["uid"])
+        return cached_object.resource_version, int(created["metadata"]["resourceVersion"])
 
-    found, stored = simulate(main, 1)
-    assert found == stored
+    cached_version, stored = simulate(main, 1)
+    assert cached_version == stored

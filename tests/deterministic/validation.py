@@ -66,7 +66,7 @@ def _change_violations(obj: Object, current: Object, uid: str) -> Iterable[Viola
         yield from [Violation("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')] * 2
     new = sorted(set(finalizers) - set(mine.get("finalizers", ())))
     if new and "deletionTimestamp" in mine:
-        listed = ", ".join(f'"{each}"' for each in new)
+        listed = ", ".join(f'"{finalizer}"' for finalizer in new)
         why = (
             f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
         )
@@ -90,13 +90,13 @@ def check_preconditions(kind: Kind, current: Object, preconditions: Object) -> N
         raise statuses.conflict(kind.group, kind.name, name, why)
 
 
-def failed_precondition(target: Target, what: str, given: str, found: str, *, dry_run: bool = False) -> StatusError:
+def failed_precondition(target: Target, what: str, given: str, actual: str, *, dry_run: bool = False) -> StatusError:
     kind = target.kind
     folder = ("" if dry_run else "/registry") + ("" if kind.builtin else f"/{kind.group}") + f"/{kind.plural}"
     why = (
         f"StorageError: invalid object, Code: 4, Key: {folder}/{target.namespace}/{target.name}, "
         f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, "
-        f"{what} in object meta: {found}"
+        f"{what} in object meta: {actual}"
     )
     return statuses.conflict(kind.group, kind.plural, target.name, why)
 

@@ -23,8 +23,8 @@ def _size_is_integer(obj: Object) -> Sequence[Violation]:
     return [] if isinstance(size, int) else [_wrong_type("spec.size", "integer", "string")]
 
 
-def _wrong_type(field: str, expected: str, found: str) -> Violation:
-    message = f'Invalid value: "{found}": {field} in body must be of type {expected}: "{found}"'
+def _wrong_type(field: str, expected: str, actual: str) -> Violation:
+    message = f'Invalid value: "{actual}": {field} in body must be of type {expected}: "{actual}"'
     return Violation(field, "FieldValueTypeInvalid", message)
 
 
