@@ -114,11 +114,12 @@ def binding(
     if paused is not None:
         body["suspension"] = {"scheduling": paused}
     if clusters is not None:
-        body["clusters"] = [{"name": each} if isinstance(each, str) else each for each in clusters]
+        body["clusters"] = [{"name": target} if isinstance(target, str) else target for target in clusters]
     told = statuses or {
-        each: {"state": {"phase": phase, "lastTransitionTime": since}} for each, phase in (phases or {}).items()
+        cluster_name: {"state": {"phase": phase, "lastTransitionTime": since}}
+        for cluster_name, phase in (phases or {}).items()
     }
-    aggregated = [{"clusterName": each, "status": status} for each, status in told.items()]
+    aggregated = [{"clusterName": cluster_name, "status": status} for cluster_name, status in told.items()]
     full = f"{name}-{kind.lower()}"
     return raw(
         {

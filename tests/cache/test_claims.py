@@ -94,9 +94,13 @@ def test_claims_count_beyond_the_components_of_karmada():
     pod = {"spec": {"containers": [{"name": "c"}], "resourceClaims": [BY_TEMPLATE]}}
     template = deployment(spec={"replicas": 2, "template": pod}, labels={"volcano.sh/queue-name": "a"})
     component = {"name": "main", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
-    found = deployment_binding(spec={"replicas": 0, "replicaRequirements": None, "components": [component]})
+    component_binding = deployment_binding(spec={"replicas": 0, "replicaRequirements": None, "components": [component]})
     store = Store(MAPPED.model_copy(update={"integrations": DEPLOYMENTS.integrations}))
-    requests = received(store, ("bindings", found), (DEPLOYMENT, template)).workloads["rb-web"].requirements.requests
+    requests = (
+        received(store, ("bindings", component_binding), (DEPLOYMENT, template))
+        .workloads["rb-web"]
+        .requirements.requests
+    )
     assert requests == {"cpu": 2000, "nvidia.com/gpu": 4000, "pods": 2000}
 
 

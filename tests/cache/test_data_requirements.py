@@ -66,7 +66,7 @@ def test_job_waits_until_its_claim_is_bound_or_deleted():
 def test_admitted_job_follows_its_data_only_on_request(required, evicted):
     store = store_with(on="m1")
     store.data_changed(JOB, required)
-    evictions = [each.reason for each in decisions(store) if isinstance(each, Evict)]
+    evictions = [decision.reason for decision in decisions(store) if isinstance(decision, Evict)]
     assert evictions == ([EvictionReason.DATA_MOVED] if evicted else [])
 
 

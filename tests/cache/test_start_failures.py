@@ -22,9 +22,9 @@ CLUSTER = Cluster(M1, allocatable={"cpu": 5}, used={"cpu": 1})
 
 def facts(*phases: tuple[WorkloadPhase, bool], record: AdmissionRecord | None = None):
     store = Store()
-    found = store.bindings.decode(raw_binding("j1", paused=False, clusters=["m1"]))
+    decoded = store.bindings.decode(raw_binding("j1", paused=False, clusters=["m1"]))
     told = tuple(ClusterProgress(M1, phase, ran) for phase, ran in phases)
-    return msgspec.structs.replace(found, progress=told, record=record)
+    return msgspec.structs.replace(decoded, progress=told, record=record)
 
 
 def workload(state: WorkloadState) -> Workload:

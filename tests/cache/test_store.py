@@ -333,7 +333,7 @@ def test_name_collision_ends_with_the_other_binding():
     store = Store()
     other = binding("j1", uid="other", api_version="batch/v1", template_uid="batch-job")
     upsert(store, ("jobs", job("j1")), ("bindings", other))
-    assert [(found.key.name, taken.uid) for found, taken in store.name_collisions] == [("j1", "other")]
+    assert [(colliding.key.name, taken.uid) for colliding, taken in store.name_collisions] == [("j1", "other")]
     remove(store, "bindings", other)
     upsert(store, ("bindings", binding("j1")))
     assert not store.name_collisions

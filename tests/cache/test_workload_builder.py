@@ -44,7 +44,7 @@ def workload_and_conditions(
 ):
     """Return the only workload of these objects, or ``None``, and its binding's conditions."""
     store = Store(configuration)
-    objects = (*(("bindings", each) for each in bindings), *(("jobs", each) for each in jobs))
+    objects = (*(("bindings", raw_binding) for raw_binding in bindings), *(("jobs", raw_job) for raw_job in jobs))
     workloads = received(store, *objects).workloads
     return next(iter(workloads.values()), None), frozenset().union(*store.conditions.values())
 
@@ -53,9 +53,9 @@ def annotated(record: str) -> dict:
     return {"annotations": {ADMISSION_ANNOTATION: record}}
 
 
-def heard_deployment(template: bytes, found: bytes):
+def heard_deployment(template: bytes, raw_binding: bytes):
     store = Store(DEPLOYMENTS)
-    ear = received(store, ("bindings", found), (DEPLOYMENT, template))
+    ear = received(store, ("bindings", raw_binding), (DEPLOYMENT, template))
     return ear.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
 
 
@@ -81,7 +81,7 @@ def admitted(*clusters: str, **more) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("found", "clusters", "conditions"),
+    ("raw_binding", "clusters", "conditions"),
     [
         pytest.param(admitted("m1"), ["m1"], set(), id="placed"),
         pytest.param(admitted(), ["m1"], set(), id="not-yet-placed"),
@@ -130,8 +130,8 @@ def admitted(*clusters: str, **more) -> bytes:
         pytest.param(admitted("m1", meta=UNMATCHED), ["m1"], set(), id="without-policy"),
     ],
 )
-def test_admitted_workload_is_charged_where_it_may_run(found, clusters, conditions):
-    workload, remarks = workload_and_conditions(found)
+def test_admitted_workload_is_charged_where_it_may_run(raw_binding, clusters, conditions):
+    workload, remarks = workload_and_conditions(raw_binding)
     assert (workload.state, workload.hold) == (WorkloadState.ADMITTED, None)
     assert charged(workload) == dict.fromkeys(clusters, ONE)
     assert workload.has_moved == (Condition.MOVED in conditions)
@@ -158,7 +158,7 @@ PLACED_WITHOUT_ADMISSION = {Condition.PLACED_WITHOUT_ADMISSION}
 
 
 @pytest.mark.parametrize(
-    ("found", "conditions"),
+    ("raw_binding", "conditions"),
     [
         pytest.param(binding("j1", record=EVICTED, phases={"m1": "Running"}), set(), id="evicted-and-in-its-status"),
         pytest.param(binding("j1", record=EVICTED, spec=LEAVING_M1), set(), id="evicted-with-an-eviction-task"),
@@ -173,15 +173,15 @@ PLACED_WITHOUT_ADMISSION = {Condition.PLACED_WITHOUT_ADMISSION}
         ),
     ],
 )
-def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
-    workload, remarks = workload_and_conditions(found)
+def test_pending_workload_is_charged_until_it_has_stopped(raw_binding, conditions):
+    workload, remarks = workload_and_conditions(raw_binding)
     assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.PREEMPTION_IN_PROGRESS)
     assert charged(workload) == {"m1": ONE}
     assert remarks == conditions
 
 
 @pytest.mark.parametrize(
-    ("found", "reason", "conditions"),
+    ("raw_binding", "reason", "conditions"),
     [
         pytest.param(
             binding("j1", record=admission_record("rb-j1", queue="a", aborted=True)),
@@ -203,8 +203,8 @@ def test_pending_workload_is_charged_until_it_has_stopped(found, conditions):
         ),
     ],
 )
-def test_workload_that_cannot_be_placed_is_not_charged(found, reason, conditions):
-    workload, remarks = workload_and_conditions(found)
+def test_workload_that_cannot_be_placed_is_not_charged(raw_binding, reason, conditions):
+    workload, remarks = workload_and_conditions(raw_binding)
     assert (workload.state, workload.hold.reason, charged(workload)) == (WorkloadState.PENDING, reason, {})
     assert remarks == conditions
 
@@ -246,7 +246,7 @@ TO_BE_RESUMED = {Condition.SUSPENDED_BUT_NOT_MANAGED}
 
 
 @pytest.mark.parametrize(
-    ("found", "template", "configuration", "conditions"),
+    ("raw_binding", "template", "configuration", "conditions"),
     [
         pytest.param(binding("j1", meta=GONE), job("j1"), None, set(), id="being-deleted"),
         pytest.param(binding("j1"), job("j1", meta=GONE), None, set(), id="its-template-is-being-deleted"),
@@ -260,8 +260,8 @@ TO_BE_RESUMED = {Condition.SUSPENDED_BUT_NOT_MANAGED}
         pytest.param(admitted(), job("j1"), EXEMPT, set(), id="admitted-before-exemption"),
     ],
 )
-def test_binding_is_no_workload(found, template, configuration, conditions):
-    assert workload_and_conditions(found, jobs=(template,), configuration=configuration) == (None, conditions)
+def test_binding_is_no_workload(raw_binding, template, configuration, conditions):
+    assert workload_and_conditions(raw_binding, jobs=(template,), configuration=configuration) == (None, conditions)
 
 
 def charged(workload) -> dict[str, dict[str, int]]:
@@ -324,7 +324,7 @@ TEMPLATE_D = {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/q
 
 
 @pytest.mark.parametrize(
-    ("meta", "spec", "found", "queue", "conditions"),
+    ("meta", "spec", "fields", "queue", "conditions"),
     [
         pytest.param({"annotations": {"volcano.sh/queue-name": "b"}}, {}, {}, "b", NOT_RECORDED, id="annotation"),
         pytest.param({"labels": {"scheduling.volcano.sh/queue-name": "c"}}, {}, {}, "c", NOT_RECORDED, id="label"),
@@ -343,8 +343,8 @@ TEMPLATE_D = {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/q
         pytest.param({}, {}, {"paused": None, "clusters": ["m1"]}, None, set(), id="running-without-queue"),
     ],
 )
-def test_queue_of_a_configured_kind(meta, spec, found, queue, conditions):
-    workload, remarks = heard_deployment(deployment(spec=spec, **meta), deployment_binding(**found))
+def test_queue_of_a_configured_kind(meta, spec, fields, queue, conditions):
+    workload, remarks = heard_deployment(deployment(spec=spec, **meta), deployment_binding(**fields))
     assert (workload and workload.queue) == queue
     assert remarks == conditions
 
@@ -393,8 +393,8 @@ THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1
 )
 def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, charges, conditions):
     clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
-    found = deployment_binding(paused=False, clusters=clusters, record=record, spec=spec)
-    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), found)
+    raw_binding = deployment_binding(paused=False, clusters=clusters, record=record, spec=spec)
+    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
     assert charged(workload) == charges
     assert remarks == conditions
     assert workload.has_moved == (record is not None)
@@ -409,10 +409,10 @@ def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
         clusters=("m1",),
         admitted_at=datetime(2026, 1, 2, tzinfo=UTC),
     )
-    found = deployment_binding(
+    raw_binding = deployment_binding(
         paused=False, clusters=[{"name": "m1"}], record=record, statuses={"m1": {}}, spec={"replicas": replicas}
     )
-    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), found)
+    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
     assert workload.awaits_start is awaits_start
 
 
@@ -472,8 +472,8 @@ def heard_pytorch_job(specs: dict, **fields):
     template = raw(
         {"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": {"pytorchReplicaSpecs": specs}}
     )
-    found = binding("web", kind="PyTorchJob", api_version="kubeflow.org/v1", **fields)
-    return received(Store(PYTORCH_JOBS), ("bindings", found), (PYTORCH_JOB, template)).workloads["rb-web"]
+    raw_binding = binding("web", kind="PyTorchJob", api_version="kubeflow.org/v1", **fields)
+    return received(Store(PYTORCH_JOBS), ("bindings", raw_binding), (PYTORCH_JOB, template)).workloads["rb-web"]
 
 
 @pytest.mark.parametrize(
@@ -629,7 +629,7 @@ def test_part_is_updated_when_its_hyperjob_lists_it():
 )
 def test_priority_is_that_of_the_priority_class(named, expected):
     classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
-    objects = (("priority_classes", each) for each in classes)
+    objects = (("priority_classes", raw_class) for raw_class in classes)
     ear = received(Store(), *objects, ("bindings", binding("j1")), ("jobs", job("j1", priority=named)))
     workload = ear.workloads["rb-j1"]
     assert (workload.priority, workload.details.unknown_class) == expected

@@ -19,9 +19,9 @@ UNREADABLE = [
 
 @pytest.mark.parametrize("amount", UNREADABLE)
 def test_cluster_with_invalid_quantity_has_no_summary(amount):
-    found = Store().clusters.decode(cluster("m1", cpu=amount))
-    assert not found.cluster.is_usable
-    assert "status.resourceSummary.allocatable" in found.decode_error
+    decoded = Store().clusters.decode(cluster("m1", cpu=amount))
+    assert not decoded.cluster.is_usable
+    assert "status.resourceSummary.allocatable" in decoded.decode_error
 
 
 def test_allocated_and_allocating_resources_are_used():
@@ -29,8 +29,8 @@ def test_allocated_and_allocating_resources_are_used():
     document["status"]["resourceSummary"] |= {"allocated": {"cpu": "2"}, "allocating": {"cpu": "500m", "pods": "1"}}
     assert Store().clusters.decode(json.dumps(document).encode()).cluster.used == {"cpu": 2500, "pods": 1000}
     del document["status"]["resourceSummary"]
-    found = Store().clusters.decode(json.dumps(document).encode())
-    assert (found.cluster.allocatable, found.cluster.used, found.decode_error) == (None, EMPTY, "")
+    decoded = Store().clusters.decode(json.dumps(document).encode())
+    assert (decoded.cluster.allocatable, decoded.cluster.used, decoded.decode_error) == (None, EMPTY, "")
 
 
 GRADES = [
@@ -76,11 +76,11 @@ def test_grades_bound_the_free_resources_of_a_node(counts, nodes, ends):
 
 @pytest.mark.parametrize("amount", UNREADABLE)
 def test_job_with_invalid_quantity_has_unknown_requests(amount):
-    found = Store().jobs.decode(job("j1", requests={"cpu": amount}))
-    assert found.key.name == "j1"
-    assert found.queue == "a"
-    assert found.requests is None
-    assert found.decode_error.startswith("spec.tasks[0].template.spec.containers[0].resources.requests")
+    decoded = Store().jobs.decode(job("j1", requests={"cpu": amount}))
+    assert decoded.key.name == "j1"
+    assert decoded.queue == "a"
+    assert decoded.requests is None
+    assert decoded.decode_error.startswith("spec.tasks[0].template.spec.containers[0].resources.requests")
 
 
 @pytest.mark.parametrize(
@@ -95,17 +95,17 @@ def test_job_with_invalid_quantity_has_unknown_requests(amount):
     ],
 )
 def test_invalid_job_has_a_decode_error(spec, flaw):
-    found = Store().jobs.decode(job("j1", spec=spec))
-    assert found.requests is None
-    assert flaw in found.decode_error
+    decoded = Store().jobs.decode(job("j1", spec=spec))
+    assert decoded.requests is None
+    assert flaw in decoded.decode_error
 
 
 @pytest.mark.parametrize(("count", "is_known"), [(MAX_RESOURCES - 1, True), (MAX_RESOURCES, False)])
 def test_job_with_too_many_resources_has_unknown_requests(count, is_known):
     """The pod itself is one more resource."""
-    found = Store().jobs.decode(job("j1", requests={f"example.com/{number}": "1" for number in range(count)}))
-    assert (found.requests is not None) == is_known
-    assert ("use at most 100" in found.decode_error) != is_known
+    decoded = Store().jobs.decode(job("j1", requests={f"example.com/{number}": "1" for number in range(count)}))
+    assert (decoded.requests is not None) == is_known
+    assert ("use at most 100" in decoded.decode_error) != is_known
 
 
 @pytest.mark.parametrize("components", [False, True])
@@ -113,12 +113,12 @@ def test_binding_with_too_many_resources_has_unknown_requests(components):
     needs = {"resourceRequest": {f"example.com/{number}": "1" for number in range(MAX_RESOURCES)}}
     counted = {"replicaRequirements": needs, "replicas": 1}
     spec = {"components": [{"name": "a", **counted}], "replicas": 0, "replicaRequirements": None}
-    found = Store(DEPLOYMENTS).bindings.decode(deployment_binding(spec=spec if components else counted))
-    assert found.requests is None
-    assert "use at most 100" in found.decode_error
+    decoded = Store(DEPLOYMENTS).bindings.decode(deployment_binding(spec=spec if components else counted))
+    assert decoded.requests is None
+    assert "use at most 100" in decoded.decode_error
 
 
 def test_huge_number_of_replicas_is_counted_exactly():
-    found = Store().jobs.decode(job("j1", replicas=10**30))
-    assert found.requests is not None
-    assert found.requests.total["cpu"] == 10**33
+    decoded = Store().jobs.decode(job("j1", replicas=10**30))
+    assert decoded.requests is not None
+    assert decoded.requests.total["cpu"] == 10**33

@@ -55,8 +55,8 @@ def test_deployment_is_divided_by_available_replicas():
 
 
 def test_cluster_with_usage():
-    found = Store().clusters.decode(read_raw("cluster-member1"))
-    cluster = found.cluster
+    decoded = Store().clusters.decode(read_raw("cluster-member1"))
+    cluster = decoded.cluster
     fields = (cluster.name, cluster.provider, cluster.region, cluster.zones)
     assert fields == ("member1", "example", "north", ("north-a",))
     assert cluster.labels == {"tier": "gpu"}
@@ -64,7 +64,7 @@ def test_cluster_with_usage():
     assert cluster.is_usable
     assert cluster.allocatable == {"cpu": 64_000, "memory": 256 * 2**30, "nvidia.com/gpu": 8_000, "pods": 220_000}
     assert cluster.used == {"cpu": 1_500, "pods": 3_000}
-    assert found.decode_error == ""
+    assert decoded.decode_error == ""
     assert Store().clusters.decode(read_raw("cluster-member2")).cluster.used == {}
 
 
@@ -106,6 +106,6 @@ def test_captured_bindings_are_readable(captured_objects):
 
 def test_captured_clusters_are_usable(captured_objects):
     for captured in captured_objects("cluster-*"):
-        found = Store().clusters.decode(raw(captured))
-        assert (found.cluster.is_usable, found.decode_error) == (True, "")
-        assert JOB in found.cluster.enablements
+        decoded = Store().clusters.decode(raw(captured))
+        assert (decoded.cluster.is_usable, decoded.decode_error) == (True, "")
+        assert JOB in decoded.cluster.enablements

@@ -12,7 +12,7 @@ from tests.cache.translate.test_amounts import UNREADABLE
 
 
 def test_all_queue_fields_are_read():
-    found = Store().queues.decode(
+    decoded = Store().queues.decode(
         queue(
             "a",
             parent="team",
@@ -25,8 +25,8 @@ def test_all_queue_fields_are_read():
             dequeueStrategy="fifo",
         )
     )
-    assert found.decode_error == ""
-    assert found.queue == Queue(
+    assert decoded.decode_error == ""
+    assert decoded.queue == Queue(
         "a",
         "team",
         weight=3,
@@ -60,9 +60,9 @@ def test_queue_state(state, metadata, expected):
 @pytest.mark.parametrize("amount", UNREADABLE)
 @pytest.mark.parametrize("place", ["capability", "deserved"])
 def test_queue_with_invalid_quantity_has_unknown_state(place, amount):
-    found = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
-    assert found.queue.state is QueueState.UNKNOWN
-    assert place in found.decode_error
+    decoded = Store().queues.decode(queue("a", **{place: {"cpu": amount}, "parent": "team"}))
+    assert decoded.queue.state is QueueState.UNKNOWN
+    assert place in decoded.decode_error
 
 
 def test_all_tasks_of_a_job_are_counted():
