@@ -221,10 +221,10 @@ def fewer_tolerations(counterfactual: Counterfactual) -> Iterator[FieldChange]:
 
 
 def check(seeds: Iterable[int]) -> Counter[Dimension]:
-    found: Counter[Dimension] = Counter()
+    dimensions: Counter[Dimension] = Counter()
     for seed in seeds:
         for uid, counterfactual in counterfactuals(seed):
-            found[counterfactual.dimension] += 1
+            dimensions[counterfactual.dimension] += 1
             assert is_admitted(seed, uid, counterfactual.changes), (seed, uid, counterfactual)
             smaller = one_step_smaller(counterfactual)
             if smaller is not None:
@@ -235,7 +235,7 @@ def check(seeds: Iterable[int]) -> Counter[Dimension]:
                     assert not is_admitted(seed, uid, others), (seed, uid, counterfactual)
             for change in fewer_tolerations(counterfactual):
                 assert not is_admitted(seed, uid, (change,)), (seed, uid, counterfactual)
-    return found
+    return dimensions
 
 
 def test_reached_limit_of_pods_is_raised():
@@ -244,14 +244,19 @@ def test_reached_limit_of_pods_is_raised():
     engine = build(Policy(), *jobs, queue, cluster(cpu=100_000, pods=110_000))
     plan_until_stable(engine, NOW)
     trials = Trials(engine, take_history(engine), NOW, engine.plan(NOW))
-    found = list(find_counterfactuals(trials, PendingJob(engine.workloads[jobs[3].uid])))
-    changes = {str(change) for each in found for change in each.changes if each.dimension is Dimension.QUOTA}
+    minimal = list(find_counterfactuals(trials, PendingJob(engine.workloads[jobs[3].uid])))
+    changes = {
+        str(change)
+        for counterfactual in minimal
+        for change in counterfactual.changes
+        if counterfactual.dimension is Dimension.QUOTA
+    }
     assert changes == {"queue/a.spec.capability.pods=4"}
 
 
 def test_counterfactuals_admit_and_are_minimal():
-    found = check([*range(32), 86])  # state 86 admits a workload without its affinity
-    assert set(found) == set(Dimension)
+    dimensions = check([*range(32), 86])  # state 86 admits a workload without its affinity
+    assert set(dimensions) == set(Dimension)
 
 
 @pytest.mark.long

@@ -22,27 +22,27 @@ from tests.simulator.traces import START, cluster, job, queue, trace
 UID = WorkloadUid
 
 
-def engine_of(found) -> Engine:
+def engine_of(workload_trace) -> Engine:
     """Return the engine of a trace after its first plan."""
-    engine = Engine(found.policy)
-    for submission in found.submissions:
+    engine = Engine(workload_trace.policy)
+    for submission in workload_trace.submissions:
         engine.workload_changed(submission.workload, START)
-    for each in found.queues:
-        engine.queue_changed(each)
-    for each in found.clusters:
-        engine.cluster_changed(each, START)
+    for traced_queue in workload_trace.queues:
+        engine.queue_changed(traced_queue)
+    for traced_cluster in workload_trace.clusters:
+        engine.cluster_changed(traced_cluster, START)
     engine.plan(START)
     return engine
 
 
-def true_future(found) -> Future:
-    runtimes = {submission.workload.uid: submission.runtime for submission in found.submissions}
+def true_future(workload_trace) -> Future:
+    runtimes = {submission.workload.uid: submission.runtime for submission in workload_trace.submissions}
     return Future(lambda workload, _: runtimes[workload.uid])
 
 
-def forecast(found, *names, **options):
-    forecaster = StartForecaster(engine_of(found), START, ForecastOptions(**options))
-    *_, last = forecaster.forecasts([UID(f"uid-{name}") for name in names], [true_future(found)])
+def forecast(workload_trace, *names, **options):
+    forecaster = StartForecaster(engine_of(workload_trace), START, ForecastOptions(**options))
+    *_, last = forecaster.forecasts([UID(f"uid-{name}") for name in names], [true_future(workload_trace)])
     return last
 
 
@@ -75,7 +75,7 @@ def test_forecast_with_true_run_times_is_exact(sizes, policy, moment, fifo, load
         job(f"{number:02}", cpu, runs=runs, queue=name, priority=priority)
         for number, (cpu, runs, name, priority) in enumerate(sizes)
     ]
-    found = trace(
+    workload_trace = trace(
         *submissions,
         clusters=[cluster("m1", 6), cluster("m2", 9)],
         queues=[queue("a", weight=2, fifo=fifo), queue("b")],
@@ -87,61 +87,61 @@ def test_forecast_with_true_run_times_is_exact(sizes, policy, moment, fifo, load
         if not saved and values[-1] >= moment * 1000:
             saved.append((values[-1], take_checkpoint(simulation.state)))
 
-    simulation = Simulation(found, SimulationSettings(status_period=0), observe=observe)
+    simulation = Simulation(workload_trace, SimulationSettings(status_period=0), observe=observe)
     result = simulation.run()
     if not saved:
         return
     now, checkpoint = saved[0]
     engine = restore(checkpoint.policy, checkpoint.queues, checkpoint.workloads, checkpoint.history, START + now)
     engine.plan(START + now)
-    targets = [each.uid for name in engine.queues_with_pending() for each in engine.pending_workloads(name)]
+    targets = [workload.uid for name in engine.queues_with_pending() for workload in engine.pending_workloads(name)]
     targets = [uid for uid in targets if not engine.workloads[uid].is_leaving]
     if not targets:
         return
     before, under_test._LOADED_PER_CLASS = under_test._LOADED_PER_CLASS, loaded
     try:
-        *_, forecasts = StartForecaster(engine, START + now).forecasts(targets, [true_future(found)])
+        *_, forecasts = StartForecaster(engine, START + now).forecasts(targets, [true_future(workload_trace)])
     finally:
         under_test._LOADED_PER_CLASS = before
     admitted = [entry for entry in result.log if entry.action is JobAction.ADMIT and entry.at > now]
     actual = {entry.workload.uid: START + entry.at for entry in reversed(admitted)}
-    assert {uid: each.p50 for uid, each in forecasts.items()} == {uid: actual.get(uid) for uid in targets}
+    assert {uid: start.p50 for uid, start in forecasts.items()} == {uid: actual.get(uid) for uid in targets}
 
 
 def test_start_waits_for_the_workload_that_frees_its_cluster():
-    found = trace(
+    workload_trace = trace(
         job("small", 2, runs=50, on="m1"),
         job("large", 6, runs=100, on="m2"),
         job("new", 6),
         clusters=[cluster("m1", 2, used=2), cluster("m2", 6, used=6)],
     )
-    start = forecast(found, "new")[UID("uid-new")]
+    start = forecast(workload_trace, "new")[UID("uid-new")]
     assert (start.p10, start.p50, start.p90) == (START + 100_000,) * 3
     assert [(blocker.workload.name, blocker.cluster) for blocker in start.after] == [("large", "m2")]
 
 
 def test_start_follows_those_of_earlier_workloads():
-    found = trace(*(job(name, 8, runs=10) for name in "abc"))
-    assert forecast(found, "c")[UID("uid-c")].p50 == START + 20_000
+    workload_trace = trace(*(job(name, 8, runs=10) for name in "abc"))
+    assert forecast(workload_trace, "c")[UID("uid-c")].p50 == START + 20_000
 
 
 def test_start_after_the_horizon_or_never_is_unknown():
-    found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
-    assert forecast(found, "new", horizon=99_000)[UID("uid-new")].p50 is None
-    assert forecast(found, "new", horizon=100_000)[UID("uid-new")].p50 == START + 100_000
+    workload_trace = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
+    assert forecast(workload_trace, "new", horizon=99_000)[UID("uid-new")].p50 is None
+    assert forecast(workload_trace, "new", horizon=100_000)[UID("uid-new")].p50 == START + 100_000
     start = forecast(trace(job("giant", 9)), "giant")[UID("uid-giant")]
     assert (start.p10, start.p50, start.p90, start.after) == (None, None, None, ())
 
 
 def test_each_future_makes_the_interval_wider_or_equal():
-    found = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
+    workload_trace = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
     futures = [Future(lambda *_, seconds=seconds: seconds * 1000) for seconds in (50, 100, 10, 500)]
     uid = UID("uid-new")
-    engine = engine_of(found)
+    engine = engine_of(workload_trace)
     before = take_checkpoint(engine)
-    seen = [each[uid] for each in StartForecaster(engine, START).forecasts([uid], futures)]
+    seen = [forecasts[uid] for forecasts in StartForecaster(engine, START).forecasts([uid], futures)]
     assert take_checkpoint(engine) == before
-    assert [(each.p10 - START, each.p90 - START, each.futures) for each in seen] == [
+    assert [(start.p10 - START, start.p90 - START, start.futures) for start in seen] == [
         (50_000, 50_000, 1),
         (50_000, 100_000, 2),
         (10_000, 100_000, 3),
@@ -151,15 +151,15 @@ def test_each_future_makes_the_interval_wider_or_equal():
 
 def test_order_statistic_is_interpolated_or_unknown():
     times = [hundred * 100 for hundred in range(1, 10)]
-    assert [order_statistic(times, 9, each) for each in (0.01, 0.25, 0.5, 0.99)] == [100, 250, 500, 900]
+    assert [order_statistic(times, 9, probability) for probability in (0.01, 0.25, 0.5, 0.99)] == [100, 250, 500, 900]
     assert order_statistic([1, 2], 9, 0.1) == 1
     assert order_statistic([1, 2], 9, 0.5) is None
 
 
 def learned(*seconds: int) -> RunTimes:
     run_times = RunTimes()
-    for each in seconds:
-        run_times.record(PROFILE, Run(each))
+    for run_time in seconds:
+        run_times.record(PROFILE, Run(run_time))
     return run_times
 
 

@@ -22,8 +22,8 @@ TIMES = st.lists(
 
 def trained(*seconds: int, profile: JobProfile = TRAIN, estimate: int = 0) -> RunTimes:
     run_times = RunTimes()
-    for each in seconds:
-        run_times.record(profile, Run(each, estimate=estimate))
+    for run_time in seconds:
+        run_times.record(profile, Run(run_time, estimate=estimate))
     return run_times
 
 
