@@ -8,7 +8,8 @@ from tests.history.logs import START, Log, job, moment_at, two_queues, write_lif
 
 def rows(moment) -> dict[str, tuple[str, int, str]]:
     return {
-        each.name: (each.queue, each.position, each.decision.action if each.decision else "") for each in moment.pending
+        workload.name: (workload.queue, workload.position, workload.decision.action if workload.decision else "")
+        for workload in moment.pending
     }
 
 
@@ -17,7 +18,7 @@ def test_moment_shows_order_and_decisions(tmp_path):
     moment = moment_at(log.path, log.now)
     assert (moment.plan, moment.at, moment.identity, moment.is_intact) == (3, log.now, "pod-1", True)
     assert rows(moment) == {"other": ("b", 1, "Admit"), "fourth": ("a", 1, "Wait")}
-    waiting = next(each for each in moment.pending if each.name == "fourth")
+    waiting = next(workload for workload in moment.pending if workload.name == "fourth")
     assert waiting.decision.reason == "InsufficientCapacity"
     queues = {queue.name: queue for queue in moment.queues}
     assert (queues["a"].pending, queues["a"].admitted, queues["a"].allocated["cpu"]) == (1, 2, "4")
@@ -56,7 +57,7 @@ def test_requested_workload_is_among_many(tmp_path):
     moment = moment_at(log.path, log.now, ("uid-job-0250",))
     assert len(moment.pending) == 51
     assert moment.omitted == 249
-    assert next(each for each in moment.pending if each.name == "job-0250").position == 251
+    assert next(workload for workload in moment.pending if workload.name == "job-0250").position == 251
 
 
 def test_altered_decision_is_reported(tmp_path):
@@ -70,9 +71,13 @@ def test_decisions_equal_the_recorded_ones(tmp_path, seed):
     path = tmp_path / "log"
     write_life(path, seed, events=30, exchanges=seed == 2)
     recorded = read_page(path, Filters(), None, 10_000).items
-    for at in sorted({each.at for each in recorded})[::5]:
+    for at in sorted({decision.at for decision in recorded})[::5]:
         moment = moment_at(path, at, (), seconds=60)
         assert moment.is_intact
         assert moment.at == at
-        wanted = [each for each in recorded if each.at == at and each.plan == moment.plan and each.action != "Wait"]
+        wanted = [
+            decision
+            for decision in recorded
+            if decision.at == at and decision.plan == moment.plan and decision.action != "Wait"
+        ]
         assert list(moment.decisions) == wanted

@@ -12,26 +12,26 @@ from tests.history.logs import Log, job, two_queues, write_life
 
 def recorded(path) -> list[tuple[int, str, str]]:
     """Return time, action and uid of all decisions in the files, by the replay's reader."""
-    found = []
+    decisions = []
     files = [path, *(path.with_name(f"{path.name}.{number}") for number in range(1, 20))]
     for file in (file for file in reversed(files) if file.exists()):
         with file.open("rb") as lines:
-            found += recorded_decisions(lines, lambda _: True)[1]
-    return [(each.at, each.fields["action"], each.fields["uid"]) for each in found]
+            decisions += recorded_decisions(lines, lambda _: True)[1]
+    return [(decision.at, decision.fields["action"], decision.fields["uid"]) for decision in decisions]
 
 
 def read_all(path, filters=None, *, limit=7, after=None):
-    found, number = [], 0
+    decisions, number = [], 0
     while True:
         page = read_page(path, filters or Filters(), after, limit)
-        found += page.items
+        decisions += page.items
         after, number = Position.parse(page.position), number + 1
         if page.is_complete:
-            return found, number
+            return decisions, number
 
 
 def keys(decisions):
-    return [(each.at, each.action, each.uid) for each in decisions]
+    return [(decision.at, decision.action, decision.uid) for decision in decisions]
 
 
 @pytest.fixture(scope="module")
@@ -42,30 +42,30 @@ def life(tmp_path_factory):
 
 
 def test_pages_have_every_decision_once_and_in_order(life):
-    found, number = read_all(life)
-    assert keys(found) == recorded(life)
+    decisions, number = read_all(life)
+    assert keys(decisions) == recorded(life)
     assert number > 5
 
 
 @pytest.mark.parametrize("field", ["queue", "namespace", "kind", "name", "action"])
 def test_filter_selects_what_has_the_value(life, field):
     everything, _ = read_all(life, limit=1000)
-    for value in {getattr(each, field) for each in everything}:
-        found, _ = read_all(life, Filters(**{field: value}))
-        assert keys(found) == keys(each for each in everything if getattr(each, field) == value)
+    for value in {getattr(decision, field) for decision in everything}:
+        selected, _ = read_all(life, Filters(**{field: value}))
+        assert keys(selected) == keys(decision for decision in everything if getattr(decision, field) == value)
 
 
 def test_time_range_selects_its_plans(life):
     everything, _ = read_all(life, limit=1000)
     since, until = everything[len(everything) // 3].at, everything[len(everything) // 2].at
-    found, _ = read_all(life, Filters(since=since, until=until))
-    assert keys(found) == keys(each for each in everything if since <= each.at <= until)
+    selected, _ = read_all(life, Filters(since=since, until=until))
+    assert keys(selected) == keys(decision for decision in everything if since <= decision.at <= until)
 
 
 def test_page_reads_a_bounded_number_of_bytes(life, monkeypatch):
     monkeypatch.setattr(pages, "_PAGE_BYTES", 2_000)
-    found, number = read_all(life, Filters(name="nothing"))
-    assert not found
+    selected, number = read_all(life, Filters(name="nothing"))
+    assert not selected
     assert number > 10
     assert keys(read_all(life, limit=1000)[0]) == recorded(life)
 
@@ -78,7 +78,9 @@ def test_position_continues_with_what_was_written_later(tmp_path):
     log.plan()
     log.write()
     after, _ = read_all(log.path, after=Position.parse(end))
-    assert [(each.action, each.name) for each in after if each.action == "Admit"] == [("Admit", "fourth")]
+    assert [(decision.action, decision.name) for decision in after if decision.action == "Admit"] == [
+        ("Admit", "fourth")
+    ]
     assert keys(before + after) == recorded(log.path)
 
 
@@ -106,7 +108,7 @@ def test_position_survives_rotation(tmp_path):
     (tmp_path / "log.1").unlink()
     gap = read_page(new.path, Filters(), Position.parse(page.position), 1000)
     assert gap.is_gap
-    assert [each.name for each in gap.items] == ["later"]
+    assert [decision.name for decision in gap.items] == ["later"]
 
 
 def test_position_is_known_between_two_renames_of_a_rotation(tmp_path):
@@ -130,12 +132,14 @@ def test_file_after_a_clock_was_set_back_is_the_newest(tmp_path):
     new.plan()
     new.write()
     page = read_page(new.path, Filters(), Position.parse(end), 1000)
-    assert ([each.name for each in page.items], page.identity) == (["later"], "pod-2")
+    assert ([decision.name for decision in page.items], page.identity) == (["later"], "pod-2")
     assert keys((*first, *page.items)) == recorded(new.path)
     new.submit(job("latest"))
     new.plan()
     new.write()
-    assert [each.name for each in read_page(new.path, Filters(), Position.parse(page.position), 9).items] == ["latest"]
+    assert [decision.name for decision in read_page(new.path, Filters(), Position.parse(page.position), 9).items] == [
+        "latest"
+    ]
 
 
 @pytest.mark.parametrize("text", ["", "1", "1-2", "a-b-c", "1-2-3-4", "1-2-" + "9" * 16, "-1-2-3", "1-2-3\n"])
