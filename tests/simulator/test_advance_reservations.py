@@ -27,8 +27,8 @@ def reservation(since: int = DAY, until: int = DAY + 2 * HOUR, **more: object) -
 def play(*jobs: Submission, kept: AdvanceReservation, **more: object) -> SimulationResult:
     policy = Policy(advance_reservations=(kept,))
     clusters = (cluster("m"), cluster("n", 2))
-    found = trace(*jobs, clusters=clusters, queues=(queue("q"), queue("own")), policy=policy)
-    return Simulation(found, SimulationSettings(**more)).run()
+    workload_trace = trace(*jobs, clusters=clusters, queues=(queue("q"), queue("own")), policy=policy)
+    return Simulation(workload_trace, SimulationSettings(**more)).run()
 
 
 def runs_on(result: SimulationResult, name: str) -> list[tuple[int, int]]:
@@ -37,7 +37,7 @@ def runs_on(result: SimulationResult, name: str) -> list[tuple[int, int]]:
     return [
         (entry.at // 1000, ends[entry.workload.uid] // 1000)
         for entry in result.log
-        if entry.action is JobAction.ADMIT and name in {each.name for each in entry.clusters}
+        if entry.action is JobAction.ADMIT and name in {target.name for target in entry.clusters}
     ]
 
 
@@ -47,7 +47,7 @@ def used_by_others(result: SimulationResult) -> Iterator[tuple[int, int]]:
     for entry in result.log:
         if entry.workload.queue == "own":
             continue
-        if entry.action is JobAction.ADMIT and "m" in {each.name for each in entry.clusters}:
+        if entry.action is JobAction.ADMIT and "m" in {target.name for target in entry.clusters}:
             used[entry.workload.uid] = entry.workload.requirements.requests[CPU] // 1000
         elif entry.action in {JobAction.FINISH, JobAction.EVICT}:
             used.pop(entry.workload.uid, None)
@@ -78,7 +78,7 @@ def drawn_jobs(seed: int) -> list[Submission]:
 
 def running_at_begin(seed: int) -> int:
     result = play(*drawn_jobs(seed), kept=reservation())
-    assert all(each.finished_at is not None for each in result.jobs)
+    assert all(simulated.finished_at is not None for simulated in result.jobs)
     return sum(begin < DAY + 2 * HOUR and end > DAY for begin, end in runs_on(result, "m"))
 
 
@@ -94,7 +94,7 @@ def test_schedules_detect_a_drain_that_ignores_run_times(monkeypatch):
 def used_beyond_amounts(seed: int) -> bool:
     kept = reservation(amounts=cpus(3), queue=QueueName("own"))
     result = play(*drawn_jobs(seed), kept=kept)
-    assert all(each.finished_at is not None for each in result.jobs)
+    assert all(simulated.finished_at is not None for simulated in result.jobs)
     return most_used_in_window(result) > 5
 
 

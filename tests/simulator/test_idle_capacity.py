@@ -20,26 +20,26 @@ def idle(*jobs, **more):
 
 def test_idle_beyond_requests_counts_as_nothing_pending():
     # For 10 of 20 seconds 4 CPUs are idle while 3 are asked for, which no cluster has in one piece.
-    found = idle(job("a", 6), job("b", 6), job("c", 3), clusters=[cluster("m", 8), cluster("n", 8)], queues=[queue()])
+    shares = idle(job("a", 6), job("b", 6), job("c", 3), clusters=[cluster("m", 8), cluster("n", 8)], queues=[queue()])
     # Of 16 CPUs: 3 fragmented and 1 too many for 10 seconds, 13 too many for the other 10.
-    assert found == {"nothingPending": round(14 / 32, 4), "fragmented": round(3 / 32, 4)}
+    assert shares == {"nothingPending": round(14 / 32, 4), "fragmented": round(3 / 32, 4)}
 
 
 def test_idle_because_of_a_queue_limit():
-    found = idle(job("a", 4), job("b", 4), queues=[queue(capability=cpus(4))])
-    assert found == {"limited": 0.25, "nothingPending": 0.25}
+    shares = idle(job("a", 4), job("b", 4), queues=[queue(capability=cpus(4))])
+    assert shares == {"limited": 0.25, "nothingPending": 0.25}
 
 
 def test_idle_because_of_a_guarantee():
-    found = idle(job("a", 4), job("b", 4), queues=[queue(), queue("g", guarantee=cpus(4))])
-    assert found == {"guaranteed": 0.5}
+    shares = idle(job("a", 4), job("b", 4), queues=[queue(), queue("g", guarantee=cpus(4))])
+    assert shares == {"guaranteed": 0.5}
 
 
 def test_idle_because_of_a_nomination():
     policy = Policy(preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    found = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
+    shares = idle(job("low", 4, runs=100), job("high", 6, at=10, runs=10, priority=9), policy=policy)
     # From second 10 to 40 low leaves and 4 of 8 CPUs are held for high, which asks for 6; all ends in second 150.
-    assert found["nominated"] == 4 * 30 / (8 * 150)
+    assert shares["nominated"] == 4 * 30 / (8 * 150)
 
 
 def test_waiting_time_is_reported_by_reason():
@@ -62,5 +62,5 @@ def test_every_second_of_waiting_has_one_reason():
     jobs = [job(f"j{number}", 3 + number % 5, at=number, runs=5 + number % 7) for number in range(20)]
     summary = figures(*jobs, queues=[queue(fifo=True)])
     assert summary.waiting is not None
-    total = sum(each.time for each in summary.waiting_by_reason)
+    total = sum(waiting.time for waiting in summary.waiting_by_reason)
     assert total == pytest.approx(summary.waiting.mean * summary.waiting.jobs, abs=0.1)

@@ -20,16 +20,18 @@ def test_five_gangs_finish_one_after_another():
 
 @pytest.mark.parametrize("seed", range(10))
 def test_admission_pod_by_pod_deadlocks(seed):
-    found = admit_per_pod(GANG, seed)
-    assert found.is_deadlocked
-    assert (found.jobs, found.finished, found.wasted_pods) == (5, 0, 9)
+    result = admit_per_pod(GANG, seed)
+    assert result.is_deadlocked
+    assert (result.jobs, result.finished, result.wasted_pods) == (5, 0, 9)
 
 
 def test_admission_pod_by_pod_succeeds_with_enough_capacity():
-    found = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
-    assert admit_per_pod(found, 0) == PerPodResult(jobs=4, finished=4, finished_at=13_000, wasted_pods=0, stuck_jobs=0)
+    workload_trace = trace(*(job(f"j{n}", 2, pods=2, at=n) for n in range(4)), clusters=[cluster(cpu=8)])
+    assert admit_per_pod(workload_trace, 0) == PerPodResult(
+        jobs=4, finished=4, finished_at=13_000, wasted_pods=0, stuck_jobs=0
+    )
 
 
 def test_too_large_job_holds_capacity_pod_by_pod():
-    found = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
-    assert (found.finished, found.stuck_jobs, found.wasted_pods) == (0, 1, 8)
+    result = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
+    assert (result.finished, result.stuck_jobs, result.wasted_pods) == (0, 1, 8)

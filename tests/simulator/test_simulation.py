@@ -16,8 +16,8 @@ from tests.draws import draws
 from tests.simulator.traces import START, cluster, events_of, job, queue, trace
 
 
-def play(found, **settings):
-    return Simulation(found, SimulationSettings(**settings)).run()
+def play(workload_trace, **settings):
+    return Simulation(workload_trace, SimulationSettings(**settings)).run()
 
 
 class EvictingState(Engine):
@@ -31,13 +31,13 @@ class EvictingState(Engine):
         plan = super().plan(now)
         if now < self.at or self.name is None:
             return replace(plan, wake_at=self.at if self.name else plan.wake_at)
-        victim = next(each for each in self.workloads.values() if each.name == self.name)
+        victim = next(workload for workload in self.workloads.values() if workload.name == self.name)
         self.name = None
         return Plan((*plan.decisions, Evict(victim, self.reason)), plan.waits, wake_at=plan.wake_at)
 
 
-def evicting(found, name, at, **settings):
-    simulation = Simulation(found, SimulationSettings(**settings))
+def evicting(workload_trace, name, at, **settings):
+    simulation = Simulation(workload_trace, SimulationSettings(**settings))
     simulation._state = EvictingState(name, at)
     return simulation.run()
 
@@ -110,8 +110,8 @@ def test_initially_running_job_of_an_unknown_cluster_ends():
 
 
 def test_victim_is_pending_again_with_its_original_age():
-    found = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
-    result = evicting(found, "a", 5)
+    workload_trace = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
+    result = evicting(workload_trace, "a", 5)
     assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         (0, "Admit", "a"),
         (5, "Evict", "a"),
@@ -127,10 +127,10 @@ def test_victim_is_pending_again_with_its_original_age():
 
 def test_victim_is_charged_and_waits_until_its_pods_terminate():
     # Until second 7 there is no capacity for b; a, which still runs, may not return when c comes.
-    found = trace(
+    workload_trace = trace(
         job("a", 7, runs=20), job("b", 8, at=1, priority=1), job("c", at=6), grace={EvictionReason.RECLAIMED: 2000}
     )
-    result = evicting(found, "a", 5)
+    result = evicting(workload_trace, "a", 5)
     assert [entry for entry in events_of(result) if entry[1] == "Admit"] == [
         (0, "Admit", "a"),
         (6, "Admit", "c"),
@@ -162,8 +162,8 @@ def test_simulation_ends_despite_repeated_wake_ups():
 
 
 def test_eviction_takes_effect_after_its_write():
-    found = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
-    result = evicting(found, "a", 5, writes_per_second=1)
+    workload_trace = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
+    result = evicting(workload_trace, "a", 5, writes_per_second=1)
     assert [entry for entry in events_of(result) if entry[1] != "Submit"][:3] == [
         (1, "Admit", "a"),
         (6, "Evict", "a"),
@@ -210,14 +210,14 @@ jobs = st.lists(
 @draws(60)
 @given(jobs, st.sampled_from([0, 1, 3]), st.sampled_from([None, 20_000]))
 def test_every_job_ends_in_one_stage(drawn, writes, until):
-    found = [
+    submissions = [
         job(f"j{number}", cpu, at=at, runs=runs, queue=name, priority=priority)
         for number, (cpu, at, runs, name, priority) in enumerate(drawn)
     ]
-    state = trace(*found, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
+    state = trace(*submissions, queues=[queue("q"), queue("r", weight=2)], clusters=[cluster("m", 8), cluster("n", 4)])
     result = play(state, writes_per_second=writes, until=until)
     stages = Counter(simulated.stage for simulated in result.jobs)
-    came = [each for each in found if until is None or each.at <= until]
+    came = [submission for submission in submissions if until is None or submission.at <= until]
     assert stages.total() == len(came)
     actions = Counter(action for _, action, _ in events_of(result))
     assert actions["Submit"] == len(came)
@@ -226,13 +226,15 @@ def test_every_job_ends_in_one_stage(drawn, writes, until):
     if until is None:
         assert stages[JobStage.RUNNING] == 0
         assert {simulated.workload.name for simulated in result.jobs if simulated.stage is JobStage.WAITING} == {
-            each.workload.name for each in found if each.workload.requirements.requests["cpu"] > 8000
+            submission.workload.name
+            for submission in submissions
+            if submission.workload.requirements.requests["cpu"] > 8000
         }
 
 
 @pytest.mark.parametrize("writes", [0, 2])
 def test_simulation_is_deterministic(writes):
-    found = trace(*(job(f"j{n}", 1 + n % 5, at=n % 7, runs=3 + n % 4) for n in range(30)))
-    first, second = (play(found, writes_per_second=writes) for _ in range(2))
+    workload_trace = trace(*(job(f"j{n}", 1 + n % 5, at=n % 7, runs=3 + n % 4) for n in range(30)))
+    first, second = (play(workload_trace, writes_per_second=writes) for _ in range(2))
     assert first.log == second.log
     assert first.cycles == second.cycles

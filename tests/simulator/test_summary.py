@@ -13,7 +13,7 @@ def figures(*jobs, until=None, **more):
 
 
 def by_name(summary):
-    return {each.name: each for each in summary.queues}
+    return {queue_figures.name: queue_figures for queue_figures in summary.queues}
 
 
 def test_waiting_times_count_from_submission_to_start():
@@ -35,8 +35,8 @@ def test_external_usage_is_excluded_from_capacity():
 
 def test_queue_is_compared_with_its_fair_share():
     # For 10 seconds q uses all 8 with a fair share of 4, because r is pending; then r uses all without contention.
-    found = job("q1", 8), job("r1", 8, queue="r", at=0)
-    summary = figures(*found, queues=[queue("q"), queue("r")])
+    submissions = job("q1", 8), job("r1", 8, queue="r", at=0)
+    summary = figures(*submissions, queues=[queue("q"), queue("r")])
     q, r = by_name(summary)["q"], by_name(summary)["r"]
     assert (q.used, q.fair_share) == ({"cpu": 0.5}, {"cpu": 0.25})
     assert q.deviation == {"cpu": Deviation(mean=0.25, max=0.5)}

@@ -54,8 +54,8 @@ def job(
     )
     if workload.admission:
         workload = replace(workload, admission=replace(workload.admission, reported=True))
-    each = {name: amount // pods for name, amount in demand.items()}
-    return Submission(workload, runs * 1000, at * 1000, (PodSet(pods, each),))
+    per_pod = {name: amount // pods for name, amount in demand.items()}
+    return Submission(workload, runs * 1000, at * 1000, (PodSet(pods, per_pod),))
 
 
 def trace(
