@@ -22,18 +22,20 @@ def plan_in_parts(objects: Objects, most: int) -> list[Decision]:
     return decisions(Plan(made, record_updates=tuple(note for part in parts for note in part.record_updates)))
 
 
-def decisions(found: Plan) -> list[Decision]:
+def decisions(engine_plan: Plan) -> list[Decision]:
     """Return a plan's decisions in the reference model's form."""
-    held = {note.workload.uid: note.nomination.cluster for note in found.record_updates if note.nomination is not None}
+    held = {
+        note.workload.uid: note.nomination.cluster for note in engine_plan.record_updates if note.nomination is not None
+    }
     result: list[Decision] = []
     beneficiary = None
-    for each in [*found.decisions, None]:
-        for_whom = None if each is None or isinstance(each, Admit) else each.preemptor
+    for decision in [*engine_plan.decisions, None]:
+        for_whom = None if decision is None or isinstance(decision, Admit) else decision.preemptor
         if beneficiary is not None and for_whom != beneficiary and beneficiary in held:
             result.append(Decision("Nominate", beneficiary, held[beneficiary]))
         beneficiary = for_whom
-        if isinstance(each, Admit):
-            result.append(Decision("Admit", each.workload.name, each.clusters[0].name))
-        elif each is not None:
-            result.append(Decision("Evict", each.workload.name, each.preemptor or ""))
+        if isinstance(decision, Admit):
+            result.append(Decision("Admit", decision.workload.name, decision.clusters[0].name))
+        elif decision is not None:
+            result.append(Decision("Evict", decision.workload.name, decision.preemptor or ""))
     return result

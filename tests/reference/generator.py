@@ -28,7 +28,7 @@ def draw(seed: int) -> Objects:
     policy = objects.policy(reclaim=objects.eviction(67), preemption=objects.eviction(33), ageing=_ageing(random))
     state = Objects(policy, tuple(queues), tuple(clusters), tuple(workloads))
     if policy.ageing.is_on:
-        aged = (replace(each, created_at=NOW - random.randrange(100_000_000)) for each in state.workloads)
+        aged = (replace(workload, created_at=NOW - random.randrange(100_000_000)) for workload in state.workloads)
         state = replace(state, workloads=tuple(aged))
     return _reserved(state, objects)
 
@@ -85,15 +85,23 @@ def reconfigure(state: Objects, configuration: Policy) -> Objects:
 
 def shrink(state: Objects, differs: Callable[[Objects], bool]) -> Objects:
     """Return a smaller state that still differs, found by removing objects and resetting their fields."""
-    while (smaller := next((each for each in _smaller(state) if _is_whole(each) and differs(each)), None)) is not None:
+    while (
+        smaller := next(
+            (candidate for candidate in _smaller(state) if _is_whole(candidate) and differs(candidate)), None
+        )
+    ) is not None:
         state = smaller
     return state
 
 
 def _is_whole(state: Objects) -> bool:
     names, clusters = {queue.name for queue in state.queues}, {cluster.name for cluster in state.clusters}
-    charges = [charge for each in state.workloads if each.admission for charge in each.admission.cluster_charges]
-    are_known = {each.queue for each in state.workloads} <= names and {each.cluster for each in charges} <= clusters
+    charges = [
+        charge for workload in state.workloads if workload.admission for charge in workload.admission.cluster_charges
+    ]
+    are_known = {workload.queue for workload in state.workloads} <= names and {
+        charge.cluster for charge in charges
+    } <= clusters
     return are_known and {queue.parent for queue in state.queues} <= {ROOT, *names}
 
 
@@ -101,7 +109,7 @@ def _smaller(state: Objects) -> Iterator[Objects]:
     """Yield states with one object removed or simplified."""
     for number, queue in enumerate(state.queues):
         rest = _with(state.queues, number)
-        moved = tuple(replace(each, parent=queue.parent) if each.parent == queue.name else each for each in rest)
+        moved = tuple(replace(other, parent=queue.parent) if other.parent == queue.name else other for other in rest)
         yield replace(state, queues=moved)
     for number in range(len(state.workloads)):
         yield replace(state, workloads=_with(state.workloads, number))

@@ -195,7 +195,7 @@ class Model:
         return {name: amount - used.get(name, 0) for name, amount in self.allocatable(cluster).items()}
 
     def allocatable(self, cluster: str) -> Amounts:
-        return next(each.allocatable for each in self.world.clusters if each.name == cluster)
+        return next(candidate.allocatable for candidate in self.world.clusters if candidate.name == cluster)
 
     def place(self, job: Job) -> str | None:
         """Return the cluster where the job would be admitted; ``None`` where quota or capacity is missing."""
@@ -219,19 +219,21 @@ class Model:
     def set_aside(self, job: Job, cluster: str, *, releases: bool = True) -> Amounts | None:
         """O11: return what must stay free in addition to the job, if anything must; or else the whole amounts."""
         binding = [
-            each for each in self.policy.advance_reservations if cluster in each.clusters and keeps_off(each, job)
+            reservation
+            for reservation in self.policy.advance_reservations
+            if cluster in reservation.clusters and keeps_off(reservation, job)
         ]
         placed = (self.tree.jobs[name] for name, at in self.settled.items() if at == cluster)
         running = [(other, other.ends_at()) for other in placed if other.name not in self.nominated]
         kept: dict[str, int] = {}
-        for at in (max(each.since, NOW) for each in binding):
-            in_force = [each for each in binding if each.since <= at < each.until]
+        for at in (max(reservation.since, NOW) for reservation in binding):
+            in_force = [reservation for reservation in binding if reservation.since <= at < reservation.until]
             released = total(other.requests for other, end in running if releases and end is not None and end <= at)
             needed: list[Amounts] = []
-            for queue in {each.queue for each in in_force}:
+            for queue in {reservation.queue for reservation in in_force}:
                 staying = (other for other, end in running if releases and (end is None or end > at))
                 own = total(other.requests for other in staying if other.queue == queue)
-                amounts = total(each.amounts for each in in_force if each.queue == queue)
+                amounts = total(reservation.amounts for reservation in in_force if reservation.queue == queue)
                 needed.append({name: max(amount - own.get(name, 0), 0) for name, amount in amounts.items()})
             for name, amount in total(needed).items():
                 kept[name] = max(kept.get(name, 0), amount - released.get(name, 0))
@@ -240,7 +242,7 @@ class Model:
     def preference(self, job: Job, cluster: str, usage: Running | None = None) -> tuple:
         """C3: rank a cluster in which the gang minimum fits."""
         left = self.headroom(cluster, self.settled if usage is None else usage)
-        has, fleet = self.allocatable(cluster), total(each.allocatable for each in self.candidates(job))
+        has, fleet = self.allocatable(cluster), total(candidate.allocatable for candidate in self.candidates(job))
         asked = job.requests if fits(job.requests, left) else job.gang
         extended = any("/" in name and amount and not job.requests.get(name) for name, amount in has.items())
         parts = [(-Fraction(amount, has[name]), name) for name, amount in asked.items() if amount and has.get(name)]
@@ -317,8 +319,8 @@ class Model:
 
     def exchange_once(self) -> bool:
         """Carry out the first preemption in O1's order; return whether there is one."""
-        found = self.heads(self.exchange, exchange=True)
-        job = self.first(self.entitled(found) or found)
+        heads = self.heads(self.exchange, exchange=True)
+        job = self.first(self.entitled(heads) or heads)
         if job is None:
             return False
         victims, cluster = self.exchange(job) or ([], "")
@@ -342,7 +344,11 @@ class Model:
             del self.settled[name], self.nominated[name]
             usage = {**self.current, **{other: self.nominated[other] for other in kept}}
             names = [cluster.name for cluster in self.candidates(job)]
-            names = [each for each in names if self.has_room(job, each) and self.fits_beside(job, each, usage)]
+            names = [
+                candidate
+                for candidate in names
+                if self.has_room(job, candidate) and self.fits_beside(job, candidate, usage)
+            ]
             if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
                 at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
                 self.settled[name] = self.current[name] = at
@@ -364,7 +370,7 @@ class Model:
         if rooms and not self.tree.lacking(job, self.settled):
             return None
         for search in (self.reclaim and Reclaim(self, job), self.preemption and Preemption(self, job)):
-            found = search.best() if search else None
-            if found:
-                return found
+            best = search.best() if search else None
+            if best:
+                return best
         return None

@@ -28,14 +28,14 @@ class Search:
 
     def best(self) -> tuple[list[Job], str] | None:
         """Return the victims and the cluster: the best worst victim, then fewer victims, then C3's order."""
-        found = []
-        for cluster in (each.name for each in self.model.candidates(self.job)):
+        plans = []
+        for cluster in (candidate.name for candidate in self.model.candidates(self.job)):
             self.resources = {resource for _, resource in self.lacks(cluster, self.before)}
             if ranks := self.victims(cluster):
                 victims = [self.tree.jobs[name] for name in ranks]
                 order = self.model.preference(self.job, cluster, less(self.before, *victims))
-                found.append((max(ranks.values()), len(victims), order, victims, cluster))
-        return min(found, key=lambda each: each[:3])[3:] if found else None
+                plans.append((max(ranks.values()), len(victims), order, victims, cluster))
+        return min(plans, key=lambda plan: plan[:3])[3:] if plans else None
 
     def lacks(self, cluster: str, usage: Running) -> Lacks:
         room = self.model.headroom(cluster, usage)
@@ -47,7 +47,7 @@ class Search:
 
     def helps(self, victim: Job, cluster: str, lacks: Lacks) -> bool:
         """Return whether evicting *victim* frees a missing resource: on the cluster first, then in the queues."""
-        lacks = {each for each in lacks if each[0] == "cluster"} or lacks
+        lacks = {lack for lack in lacks if lack[0] == "cluster"} or lacks
         places = {*self.tree.path(victim.queue), *(["cluster"] if victim.cluster == cluster else [])}
         return any(place in places and victim.requests.get(resource, 0) for place, resource in lacks)
 
@@ -86,7 +86,7 @@ class Search:
         """Return the victims without those that the preemption works without, last chosen first."""
         chosen = [self.tree.jobs[name] for name in ranks]
         for victim in reversed(list(chosen)):
-            rest = [each for each in chosen if each is not victim]
+            rest = [other for other in chosen if other is not victim]
             chosen = rest if self.works(rest, cluster) else chosen
         order = sorted((victim.name for victim in chosen), key=lambda name: ranks[name])
         return {name: ranks[name] for name in order} if self.works(chosen, cluster) else {}
@@ -95,14 +95,14 @@ class Search:
         """Return the victims without those that the job fits without, if these may be evicted in their order."""
         chosen = [self.tree.jobs[name] for name in ranks]
         for victim in reversed(list(chosen)):
-            rest = [each for each in chosen if each is not victim]
+            rest = [other for other in chosen if other is not victim]
             chosen = chosen if self.lacks(cluster, less(self.before, *rest)) else rest
         if not self.works(chosen, cluster):
             return {}
-        found = {}
+        ranked = {}
         for number, victim in enumerate(chosen):
-            found[victim.name] = self.rank(victim, less(self.before, *chosen[:number]))
-        return dict(sorted(found.items(), key=lambda each: each[1]))
+            ranked[victim.name] = self.rank(victim, less(self.before, *chosen[:number]))
+        return dict(sorted(ranked.items(), key=lambda pair: pair[1]))
 
     def size(self, victim: Job) -> list[Fraction]:
         """Return the victim's requests relative to the job's, for each missing resource, largest first."""

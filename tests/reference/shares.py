@@ -37,7 +37,9 @@ class Tree:
         return [name for name in sorted(self.queues) if not self.children(name)]
 
     def open(self, name: str) -> bool:
-        return not any(self.queues[each].state is QueueState.CLOSED for each in self.path(name) if each != ROOT)
+        return not any(
+            self.queues[ancestor].state is QueueState.CLOSED for ancestor in self.path(name) if ancestor != ROOT
+        )
 
     def used(self, name: str, running: Running) -> dict[str, int]:
         """Return the charges of a queue and its descendants."""
@@ -106,7 +108,7 @@ def entitlements(tree: Tree, waiting: Iterable[Job], running: Running) -> dict[s
     divisions = [_Division(tree, resource, list(waiting), running) for resource in tree.resources]
     for division in divisions:
         division.share_out(ROOT, Fraction(tree.ceiling(ROOT, division.resource)))
-    return {name: {each.resource: each.due[name] for each in divisions} for name in [ROOT, *tree.queues]}
+    return {name: {division.resource: division.due[name] for division in divisions} for name in [ROOT, *tree.queues]}
 
 
 class _Division:

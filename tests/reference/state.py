@@ -117,8 +117,8 @@ class Decision:
 def total(amounts: Iterable[Amounts]) -> dict[str, int]:
     """Return the sum of *amounts* by resource."""
     result: dict[str, int] = {}
-    for each in amounts:
-        for resource, amount in each.items():
+    for summand in amounts:
+        for resource, amount in summand.items():
             result[resource] = result.get(resource, 0) + amount
     return result
 

@@ -14,7 +14,9 @@ Decide = Callable[[Objects], list[Decision] | list[list[Decision]]]
 MOST = 1, 2, 3
 
 
-CONFIGURATIONS = [pytest.param(each, id=generator.name_of(each)) for each in generator.configurations()]
+CONFIGURATIONS = [
+    pytest.param(configuration, id=generator.name_of(configuration)) for configuration in generator.configurations()
+]
 
 
 def check(worlds: Iterable[Objects], one: Decide, other: Decide) -> None:
@@ -22,8 +24,8 @@ def check(worlds: Iterable[Objects], one: Decide, other: Decide) -> None:
     for number, state in enumerate(worlds):
         if one(state) != other(state):
             small = generator.shrink(state, lambda smaller: one(smaller) != other(smaller))
-            found = [pformat(each, width=110) for each in (State.of(small), one(small), other(small))]
-            pytest.fail("\n".join([f"world {number}", *found]))
+            texts = [pformat(shown, width=110) for shown in (State.of(small), one(small), other(small))]
+            pytest.fail("\n".join([f"world {number}", *texts]))
 
 
 def drawn(seeds: range) -> Iterable[Objects]:
