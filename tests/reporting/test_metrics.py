@@ -197,9 +197,11 @@ def test_idle_capacity_of_advance_reservations_is_integrated():
     state, metrics = Engine(), ControllerMetrics()
     state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"nvidia.com/gpu": 8000, "pods": 9}), 0)
     metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}))
-    collector = next(each for each in metrics.registry._collector_to_names if isinstance(each, StateCollector))
+    collector = next(
+        candidate for candidate in metrics.registry._collector_to_names if isinstance(candidate, StateCollector)
+    )
     gpus = 'volcano_global_reserved_idle_resource_seconds_total{kind="advance",resource="nvidia.com/gpu"}'
-    found = []
+    seconds = []
     reserved(state, {"nvidia.com/gpu": 3000})
     for now in (0, 10_000, 20_000, 30_000, 40_000):
         collector.clock = lambda: now  # noqa: B023 - called in this iteration
@@ -207,9 +209,9 @@ def test_idle_capacity_of_advance_reservations_is_integrated():
             state.plan(now)
             metrics.reserved_idle.read(state.idle_for_reservations(now), now)
         lines = dict(line.rsplit(" ", 1) for line in metrics.exposition().decode().splitlines())
-        found.append(float(lines[gpus]))
+        seconds.append(float(lines[gpus]))
     # Three GPUs from the tenth to the thirtieth second; also at a scrape without a cycle.
-    assert found == [0, 0, 30, 60, 60]
+    assert seconds == [0, 0, 30, 60, 60]
     reserved(state, {})
     state.plan(15_000)
     assert state.idle_for_reservations(15_000) == {"advance": {"nvidia.com/gpu": 8000}, "head": {}}

@@ -47,7 +47,7 @@ def test_encoded_entries_are_decoded_unchanged(kind, data):
     pen, eye = EntryEncoder(), EntryDecoder()
     entry = data.draw(with_all_fields(kind))
     lines = list(pen.encode(entry))
-    (read,) = [found for found in map(eye.decode, lines) if found is not None]
+    (read,) = [decoded for decoded in map(eye.decode, lines) if decoded is not None]
     assert read == entry
     assert every_field(read) == every_field(entry)
     assert all(line.endswith(b"\n") and line.count(b"\n") == 1 for line in lines)
@@ -57,12 +57,12 @@ def test_encoded_entries_are_decoded_unchanged(kind, data):
 def test_shared_requirements_are_numbered_up_to_a_limit(monkeypatch):
     monkeypatch.setattr(codec, "_MAX_REQUIREMENTS", 2)
     pen, eye = EntryEncoder(), EntryDecoder()
-    requirements = [SchedulingRequirements({"cpu": each}) for each in range(4)]
+    requirements = [SchedulingRequirements({"cpu": cpu}) for cpu in range(4)]
     told = [
-        WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), requirements[each]), 1)
-        for each in (0, 1, 0, 2, 0, 3, 1, 1)
+        WorkloadChanged(Workload(WorkloadUid("u"), "ml", "j", "Job", QueueName("q"), requirements[index]), 1)
+        for index in (0, 1, 0, 2, 0, 3, 1, 1)
     ]
-    written = [line for each in told for line in pen.encode(each)]
+    written = [line for entry in told for line in pen.encode(entry)]
     assert [entry for entry in map(eye.decode, written) if entry is not None] == told
     assert len(pen._requirements) <= 2
     assert len([*pen.encode(told[-1])]) == 1

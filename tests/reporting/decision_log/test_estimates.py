@@ -27,7 +27,7 @@ def test_estimates_are_replayed_from_every_file():
     assert not log.plan(after=10).decisions
     asked = log.plan(after=ANSWER_TTL_MS).queries
     log.handler.cluster_estimated(Estimate(asked[0], 6), log.now)
-    assert [each.workload.uid for each in log.plan(after=0).decisions] == [WorkloadUid("c")]
+    assert [decision.workload.uid for decision in log.plan(after=0).decisions] == [WorkloadUid("c")]
 
     for number, items in enumerate(files):
         result, _ = replay(encode(items))

@@ -88,12 +88,12 @@ def test_full_file_is_rotated_and_each_is_replayable(folder):
     run.advance(150)
     run.decision_log.stop(10)
     files = run.files()
-    assert [each.name for each in files] == ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]
-    found = [read(each) for each in files]
-    assert all(each.is_identical and each.plans for each in found[1:])
-    assert found[0].is_identical
-    assert not found[0].begun.is_whole
-    assert found[2].until <= found[1].begun.at <= found[1].until <= found[0].begun.at
+    assert [file.name for file in files] == ["decisions.jsonl", "decisions.jsonl.1", "decisions.jsonl.2"]
+    results = [read(file) for file in files]
+    assert all(result.is_identical and result.plans for result in results[1:])
+    assert results[0].is_identical
+    assert not results[0].begun.is_whole
+    assert results[2].until <= results[1].begun.at <= results[1].until <= results[0].begun.at
     for file in files:
         snapshot, separator, rest = file.read_bytes().rpartition(b'{"type":"memory"')
         assert len(rest) <= 20_000 + 60_000, "at most one batch may exceed the limit"
@@ -123,7 +123,7 @@ def test_two_processes_do_not_write_one_file(folder):
     first.advance(5)
     first.decision_log.stop(10)
     assert (first.losses, second.losses) == (0, 1)
-    assert [each.name for each in folder.iterdir()] == ["decisions.jsonl"]
+    assert [file.name for file in folder.iterdir()] == ["decisions.jsonl"]
     assert (read(path).plans, read(path).is_identical) == (10, True)
 
 
@@ -145,7 +145,7 @@ def test_failing_disk_is_reported_and_retried(folder, monkeypatch, fault):
     run.advance(10)
     run.decision_log.stop(10)
     assert run.losses == 1
-    assert [read(each).is_identical for each in run.files()] == [True, True]
+    assert [read(file).is_identical for file in run.files()] == [True, True]
     assert read(run.path).plans >= 10
 
 
@@ -159,7 +159,7 @@ def test_full_disk_does_not_displace_the_files_with_decisions(folder, monkeypatc
         run.until(lambda: run.losses > 3)
     run.advance(10)
     run.decision_log.stop(10)
-    plans = [read(each).plans for each in run.files()]
+    plans = [read(file).plans for file in run.files()]
     assert len(plans) == 2
     assert min(plans) >= 9
 

@@ -35,15 +35,15 @@ def workload(name: str, cpu: int, queue: str = "q") -> Workload:
 
 def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
     """Return the record of each decision about *workloads* by name."""
-    for each in workloads:
-        state.workload_changed(each, now)
+    for submitted in workloads:
+        state.workload_changed(submitted, now)
     plan, builder = state.plan(now), RecordBuilder(state)
     records = [*builder.plan_records(plan), *builder.pending_records(plan.waits)]
-    return {each.workload.name: record_fields(each, 7, "abc") for each in records}
+    return {record.workload.name: record_fields(record, 7, "abc") for record in records}
 
 
 def state_with(*things: Cluster | Queue | Policy) -> Engine:
-    policy = next((each for each in things if isinstance(each, Policy)), DEFAULT)
+    policy = next((thing for thing in things if isinstance(thing, Policy)), DEFAULT)
     return build(policy, *things, now=0)
 
 
@@ -52,8 +52,8 @@ def queue(name: str = "q", **more) -> Queue:
 
 
 def test_admission_record_has_queue_usage_and_limit():
-    found = decided(state_with(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
-    assert found["a"] == {
+    records = decided(state_with(queue(capability={"cpu": 5000}), cluster("m", 9, used=1)), workload("a", 2))
+    assert records["a"] == {
         "action": "Admit",
         "uid": "uid-a",
         "kind": "Job",
@@ -118,8 +118,8 @@ def test_admission_record_has_queue_usage_and_limit():
     ],
 )
 def test_pending_record_has_rule_usage_and_limit(things, asked, expected):
-    found = decided(state_with(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
-    refused = found[f"j{len(asked) - 1}"]
+    records = decided(state_with(*things), *(workload(f"j{number}", cpu) for number, cpu in enumerate(asked)))
+    refused = records[f"j{len(asked) - 1}"]
     assert refused["action"] == "Wait"
     amounts = refused["used"].get("cpu"), refused["limit"].get("cpu")
     assert (refused["reason"], refused["rule"], refused["of"], *amounts) == expected
@@ -127,8 +127,8 @@ def test_pending_record_has_rule_usage_and_limit(things, asked, expected):
 
 def test_guarantee_refusal_names_parent_queue():
     state = state_with(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
-    found = decided(state, workload("a", 5), workload("b", 5, "p"))
-    [refused] = [each for each in found.values() if each["action"] == "Wait"]
+    records = decided(state, workload("a", 5), workload("b", 5, "p"))
+    [refused] = [record for record in records.values() if record["action"] == "Wait"]
     fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"

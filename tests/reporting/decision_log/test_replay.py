@@ -62,9 +62,9 @@ def test_many_files_are_replayed_to_the_same_decisions(exchanges):
 def lines() -> list[bytes]:
     """Return a decision log with all kinds of decisions."""
     for seed in range(100):
-        found = list(encode(run(seed, exchanges=True, file_of=1000, events=30).files[0]))
-        if all(where(found, type="decision", action=action) for action in ACTIONS):
-            return found
+        encoded = list(encode(run(seed, exchanges=True, file_of=1000, events=30).files[0]))
+        if all(where(encoded, type="decision", action=action) for action in ACTIONS):
+            return encoded
     raise AssertionError("no run has all kinds of decisions")
 
 
@@ -109,12 +109,15 @@ def test_modified_decision_is_named(lines, action, members):
 
 def test_removed_admission_is_named(lines):
     place = where(lines, type="decision", action="Admit")[0]
-    plan = max(each for each in where(lines, type="plan") if each < place)
+    plan = max(index for index in where(lines, type="plan") if index < place)
     fewer = altered(lines, plan, verdicts=json.loads(lines[plan])["verdicts"] - 1)
     del fewer[place]
     result, _ = replay(fewer)
     excluded_clusters = json.loads(lines[place])["uid"]
-    assert any(each.replayed is not None and each.replayed["uid"] == excluded_clusters for each in result.differences)
+    assert any(
+        difference.replayed is not None and difference.replayed["uid"] == excluded_clusters
+        for difference in result.differences
+    )
 
 
 def test_modified_input_is_detected_without_other_decision(lines):
@@ -127,11 +130,11 @@ def test_modified_input_is_detected_without_other_decision(lines):
 
 def test_changed_engine_is_detected(monkeypatch):
     decision_logs = [list(encode(run(seed, file_of=1000).files[0])) for seed in range(3)]
-    assert all(replay(each)[0].is_identical for each in decision_logs)
+    assert all(replay(decision_log)[0].is_identical for decision_log in decision_logs)
     monkeypatch.setattr(Quota, "refusal", lambda *_: None)
-    found = [replay(each)[0] for each in decision_logs]
-    assert any(each.different for each in found)
-    assert all(each.first_tampered_line is None for each in found)
+    results = [replay(decision_log)[0] for decision_log in decision_logs]
+    assert any(result.different for result in results)
+    assert all(result.first_tampered_line is None for result in results)
 
 
 @pytest.mark.parametrize(("cut", "is_whole"), [(1, True), (2, False), (20, False)])
@@ -173,7 +176,7 @@ def test_invalid_line_is_named_by_its_number(lines, line, says):
 
 
 def without_an_empty_plan(lines: list[bytes]) -> list[bytes]:
-    place = next(each for each in where(lines, type="plan")[3:] if not json.loads(lines[each])["verdicts"])
+    place = next(index for index in where(lines, type="plan")[3:] if not json.loads(lines[index])["verdicts"])
     return [*lines[:place], *lines[place + 1 :]]
 
 
