@@ -92,7 +92,7 @@ class AdmissionOrder:
             if before is not None and before.holds and (now is None or not now.holds):
                 # Until a cluster has reported it, Karmada may be placing it once more.
                 delay = 0 if now is None or (before.clusters and before.listed) else _UNPLACED_SECONDS
-                self._ended = [each for each in self._ended if each[1] != before.uid]
+                self._ended = [release for release in self._ended if release[1] != before.uid]
                 self._ended.append((change.at + delay, before.uid, self._hold(before, change.at)))
             elif before is not None and before.listed and (now is None or not (now.holds or now.listed)):
                 # An evicted workload is charged until no cluster reports it any more.
@@ -145,33 +145,36 @@ class AdmissionOrder:
 
         As much as leaves room for *after*: first what ends at a later time (P5), or first what has ended last.
         """
-        self._ended = [each for each in self._ended if each[0] > horizon - _KEPT_SECONDS]
+        self._ended = [release for release in self._ended if release[0] > horizon - _KEPT_SECONDS]
         admitted_again = {holder.uid for holder in self.usage.holders()}
-        ended = [each for each in self._ended if each[0] > horizon and each[1] not in admitted_again]
-        ended.sort(key=lambda each: each[0], reverse=True)
-        later, recent = [each for each in ended if each[0] > at], [each for each in ended if each[0] <= at]
+        ended = [release for release in self._ended if release[0] > horizon and release[1] not in admitted_again]
+        ended.sort(key=lambda release: release[0], reverse=True)
+        later, recent = (
+            [release for release in ended if release[0] > at],
+            [release for release in ended if release[0] <= at],
+        )
         for order in ([*later, *recent], [*recent, *later]):
-            found: list[_Usage] = []
+            held: list[_Usage] = []
             for _, _, hold in order:
-                if self._may_fit(after, [*taken, *found, hold], at):
-                    found.append(hold)
-            yield found
+                if self._may_fit(after, [*taken, *held, hold], at):
+                    held.append(hold)
+            yield held
 
     def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
         """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
-        found = []
+        set_aside = []
         for binding in self.usage.bindings.values():
             if not binding.gated or not binding.suspended or binding.uid == waiting.uid or binding.is_finished:
                 continue
             is_uncertain = binding.clusters or binding.listed or binding.job[1] in self.troubled
             if is_uncertain or _has_capacity_set_aside(binding):
-                found.append(replace(self._hold(binding, at), is_anywhere=True))
-        return found
+                set_aside.append(replace(self._hold(binding, at), is_anywhere=True))
+        return set_aside
 
     def _waiting(self, after: BindingState, horizon: float, at: float) -> list[BindingState]:
         """Return the workloads before *after* that have been pending in an open queue since *horizon*."""
         before: dict[str, bool] = {}
-        found = []
+        earlier = []
         for binding in self.usage.bindings.values():
             is_free = (
                 binding.gated
@@ -190,8 +193,8 @@ class AdmissionOrder:
             place = self._key(binding) if self._is_alone(after) else self._key(binding)[:1]
             is_first = queue != self.usage.queue(after) or place < self._key(after)[: len(place)]
             if before[queue] and is_first and self._is_alone(binding):
-                found.append(binding)
-        return sorted(found, key=lambda each: each.job)
+                earlier.append(binding)
+        return sorted(earlier, key=lambda binding: binding.job)
 
     def _is_alone(self, waiting: BindingState) -> bool:
         """Return whether a workload is no HyperJob part and is not terminating."""
@@ -281,15 +284,15 @@ def _is_within(
 
 def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]:
     """Return all admissions of *changes*; *offset* is the time of day at zero of the monotonic clock."""
-    found = []
+    admissions = []
     for change in changes:
         if change.kind != "resourcebindings" or change.after is None:
             continue
         before = parse_binding(change.before) if change.before is not None else None
         after = parse_binding(change.after)
         if after.is_admitted_since(before):
-            found.append(Admission(change.revision, _decided(after, offset, change.at), after))
-    return found
+            admissions.append(Admission(change.revision, _decided(after, offset, change.at), after))
+    return admissions
 
 
 def _decided(admitted: BindingState, offset: float, at: float) -> float:

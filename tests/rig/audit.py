@@ -35,7 +35,7 @@ class Request:
         Another reason in the status of a job is another write, and so is a resumption after a suspension.
         """
         operations = self.body if isinstance(self.body, list) else []
-        written = {each.get("path"): str(each.get("value")) for each in operations}
+        written = {operation.get("path"): str(operation.get("value")) for operation in operations}
         uid, suspended = written.get("/metadata/uid", ""), written.get("/spec/suspension/scheduling", "")
         state = (self.body.get("status") or {}).get("state") if isinstance(self.body, dict) else None
         reason = str(state.get("reason", "")) if isinstance(state, dict) else ""

@@ -71,13 +71,13 @@ class ControllerInstance:
 
     def differences(self) -> list[str]:
         """Return the decisions in its logs that a replay decides differently (TC7)."""
-        found = []
+        differences = []
         for path in sorted(self.decision_log.parent.glob(f"{self.decision_log.name}*")):
             with path.open("rb") as lines:
                 findings, _ = replay(lines)
             if not findings.is_identical:
-                found.append(f"TC7 {path.name}: {findings.differences[:1] or findings.first_tampered_line}")
-        return found
+                differences.append(f"TC7 {path.name}: {findings.differences[:1] or findings.first_tampered_line}")
+        return differences
 
     async def page(self, path: str) -> str:
         """Return its HTTP page at *path*; fail if the process has ended."""
@@ -86,8 +86,8 @@ class ControllerInstance:
 
     async def metric(self, name: str) -> float:
         """Return the sum of a metric over its labels."""
-        found = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
-        return sum(map(float, found))
+        values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", await self.page("/metrics"), re.MULTILINE)
+        return sum(map(float, values))
 
     def log(self) -> str:
         """Return the end of what it has logged since its last start."""
@@ -182,10 +182,10 @@ class Harness:
 
     def requests(self, *, statuses: bool = False) -> list[audit.Request]:
         """Return the controllers' writes of this scenario, those of the statuses of jobs only with *statuses*."""
-        found = audit.by_controller(self.plane.audit_log, since=self.logged)
+        writes = audit.by_controller(self.plane.audit_log, since=self.logged)
         return [
             item
-            for item in found
+            for item in writes
             if item.namespace == self.karmada.namespace
             and item.at >= self.came_back_at
             and (statuses or item.resource != "jobs")
@@ -199,7 +199,7 @@ class Harness:
 
     def violations(self) -> list[str]:
         """Return all violations so far."""
-        changes = sorted((change for change in self.history.changes if change.kind), key=lambda each: each.revision)
+        changes = sorted((change for change in self.history.changes if change.kind), key=lambda change: change.revision)
         return violations(
             Evidence(
                 changes,
@@ -217,9 +217,9 @@ class Harness:
     async def check_invariants(self) -> None:
         """Wait until the history is complete and fail on any violation."""
         await self.history.reached(await present(self.plane.etcd.url))
-        found = self.violations()
-        if found:
-            raise AssertionError("\n".join(found))
+        violated = self.violations()
+        if violated:
+            raise AssertionError("\n".join(violated))
 
     async def expect_pending_reasons(self) -> None:
         """Wait until the leader reports a reason for every pending job (I8)."""
@@ -339,8 +339,8 @@ async def open_harness(
             for controller in harness.controllers:
                 controller.kill()
             await harness.clear()
-        if found := [what for controller in harness.controllers for what in controller.differences()]:
-            raise AssertionError("\n".join(found))
+        if differences := [what for controller in harness.controllers for what in controller.differences()]:
+            raise AssertionError("\n".join(differences))
 
 
 def _fetch(url: str) -> str:

@@ -114,10 +114,10 @@ async def run_in_background(*players: Coroutine[Any, Any, Any]) -> AsyncIterator
             yield
             for task in tasks:
                 task.cancel()
-    except BaseExceptionGroup as found:
-        if len(found.exceptions) > 1:
+    except BaseExceptionGroup as failures:
+        if len(failures.exceptions) > 1:
             raise
-        raise found.exceptions[0] from None
+        raise failures.exceptions[0] from None
 
 
 @asynccontextmanager

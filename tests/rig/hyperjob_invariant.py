@@ -46,7 +46,7 @@ class HyperJobChecker:
         if family.get("status", {}).get("phase") in _OVER:
             yield f"{change.revision}: Job {path} was made although its HyperJob is {family['status']['phase']}"
         twins = [
-            each for key, each in self.jobs.items() if key != change.key and _place(each) == _place(job) is not None
+            other for key, other in self.jobs.items() if key != change.key and _place(other) == _place(job) is not None
         ]
         if twins:
             yield f"{change.revision}: Job {path} is a second one for {_place(job)}"
@@ -61,9 +61,9 @@ class HyperJobChecker:
             needed = {part["name"] for part in parts if part["phase"] not in _OVER}
             if status.get("phase") in {*_OVER, "Suspended"}:
                 needed = set()
-            found = {key[1] for key, job in self.jobs.items() if hyperjob_of(job) == uid}
-            if not needed <= found <= {part["name"] for part in parts}:
-                yield f"HyperJob {hyperjob['metadata']['name']} has {sorted(found)} instead of {sorted(needed)}"
+            names = {key[1] for key, job in self.jobs.items() if hyperjob_of(job) == uid}
+            if not needed <= names <= {part["name"] for part in parts}:
+                yield f"HyperJob {hyperjob['metadata']['name']} has {sorted(names)} instead of {sorted(needed)}"
 
 
 def hyperjob_of(job: dict[str, Any]) -> str:

@@ -67,8 +67,8 @@ def violations(evidence: Evidence) -> list[str]:
     """Return a sentence per violation in order of occurrence."""
     changes = tuple(evidence.changes)
     checker = InvariantChecker(evidence, find_admissions(changes, time.time() - time.monotonic()))
-    found = [violation for change in changes for violation in checker.apply(change)]
-    return [*found, *_no_op_writes(evidence), *immediate_retries(evidence.requests)]
+    sentences = [violation for change in changes for violation in checker.apply(change)]
+    return [*sentences, *_no_op_writes(evidence), *immediate_retries(evidence.requests)]
 
 
 class InvariantChecker:
@@ -213,15 +213,15 @@ def _overwritten_status(usage: ObservedUsage, change: Change) -> Iterator[str]:
 
 def _flat(obj: Mapping[str, Any] | None) -> dict[tuple[str, ...], Any]:
     """Return the leaves of *obj* by path; a list is a leaf."""
-    found: dict[tuple[str, ...], Any] = {}
+    leaves: dict[tuple[str, ...], Any] = {}
     rest: list[tuple[tuple[str, ...], Any]] = [((), obj or {})]
     while rest:
         path, value = rest.pop()
         if isinstance(value, dict) and value:
-            rest.extend(((*path, key), each) for key, each in value.items() if key not in _TRACES)
+            rest.extend(((*path, key), member) for key, member in value.items() if key not in _TRACES)
         elif path:
-            found[path] = value
-    return found
+            leaves[path] = value
+    return leaves
 
 
 def _no_op_writes(evidence: Evidence) -> Iterator[str]:
@@ -239,7 +239,7 @@ def _no_op_writes(evidence: Evidence) -> Iterator[str]:
 def immediate_retries(requests: Iterable[Request]) -> Iterator[str]:
     """I7: rejected writes are not retried immediately; an object whose deletion was rejected may be created."""
     last: dict[tuple[str, str, str, str], Request] = {}
-    for request in sorted(requests, key=lambda each: each.at):
+    for request in sorted(requests, key=lambda request: request.at):
         before = last.get(request.target)
         is_retry = before is not None and not before.done and before.verb == request.verb
         if is_retry and (request.at - before.at).total_seconds() < MIN_RETRY_DELAY:

@@ -69,9 +69,9 @@ class ObservedUsage:
         """Apply a change of the requests of a job whose binding uses capacity."""
         binding = self.bindings.get((change.key[0], f"{change.key[1]}-job"))
         if binding is not None and binding.uid in self._requests:
-            found = self.requests_of(binding)
-            if found != self._requests[binding.uid]:
-                self._requests[binding.uid] = found
+            present = self.requests_of(binding)
+            if present != self._requests[binding.uid]:
+                self._requests[binding.uid] = present
                 self.external.resized(binding.uid, change.at)
 
     def _charges_of(self, uid: str) -> tuple[requests.Amounts, requests.Amounts]:
@@ -107,9 +107,9 @@ class ObservedUsage:
         present = self.requests_of(binding)
         if binding.admitted and not _is_charge(binding, present):
             for end, job in self._recent_jobs.get(binding.job, ()):
-                if end >= at - self._lag and _is_charge(binding, found := requests.job_requests(job)):
+                if end >= at - self._lag and _is_charge(binding, asked := requests.job_requests(job)):
                     self._decided[binding.uid] = job
-                    return found
+                    return asked
         return present
 
     def requests_of(self, binding: BindingState) -> requests.Amounts:
@@ -177,8 +177,8 @@ class ObservedUsage:
     def queues(self, at: float) -> dict[str, dict[str, Any]]:
         """Return the existing queues by name."""
         names = [name for kind, name in self._versions if kind == "queues"]
-        found = {name: self._recent("queues", name, at)[-1] for name in names}
-        return {name: queue for name, queue in found.items() if queue is not None}
+        latest = {name: self._recent("queues", name, at)[-1] for name in names}
+        return {name: queue for name, queue in latest.items() if queue is not None}
 
     def clusters(self) -> list[str]:
         """Return all clusters that ever existed."""
@@ -186,17 +186,17 @@ class ObservedUsage:
 
     def is_open(self, queue: str, at: float) -> bool:
         """Return whether *queue* was open at any time within the lag."""
-        found = self._recent("queues", queue, at)
-        return any(item is not None and _state(item) == "Open" for item in found)
+        versions = self._recent("queues", queue, at)
+        return any(item is not None and _state(item) == "Open" for item in versions)
 
     def path(self, queue: str, at: float) -> tuple[str, ...]:
         """Return *queue* and its ancestors, the root last."""
-        found = [queue]
-        while found[-1] != ROOT and len(found) < 8:
-            versions = self._recent("queues", found[-1], at)
+        path = [queue]
+        while path[-1] != ROOT and len(path) < 8:
+            versions = self._recent("queues", path[-1], at)
             last = next((version for version in reversed(versions) if version is not None), None)
-            found.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
-        return tuple(found)
+            path.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
+        return tuple(path)
 
     def queue_limit(self, queue: str, resource: str, at: float) -> Fraction:
         """Return the highest limit of *queue* for *resource* within the lag."""
@@ -312,8 +312,8 @@ def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
 
 
 def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
-    found = (queue or {}).get("spec", {}).get("guarantee") or {}
-    return requests.amounts(found.get("resource")).get(resource, Fraction(0))
+    guarantee = (queue or {}).get("spec", {}).get("guarantee") or {}
+    return requests.amounts(guarantee.get("resource")).get(resource, Fraction(0))
 
 
 def _certain_guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:

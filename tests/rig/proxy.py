@@ -69,8 +69,8 @@ class Call:
     @property
     def resource(self) -> str:
         """Plural of the requested resource."""
-        found = re.search(r"/(?:apis/[^/]+|api)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)", self.path)
-        return found.group(1) if found else ""
+        match = re.search(r"/(?:apis/[^/]+|api)/[^/]+/(?:namespaces/[^/]+/)?([^/]+)", self.path)
+        return match.group(1) if match else ""
 
     @property
     def job(self) -> str:

@@ -75,8 +75,8 @@ def _pod(template: Mapping[str, Any]) -> Amounts:
 
 
 def _sum(many: list[Amounts]) -> Amounts:
-    found: Counter[str] = Counter()
+    sums: Counter[str] = Counter()
     for item in many:
         for name, value in item.items():
-            found[name] += value
-    return found
+            sums[name] += value
+    return sums
