@@ -119,19 +119,19 @@ def check_suspended(new: dict[str, Any], response: dict[str, Any]) -> None:
 def uid(sent: bytes) -> str | None:
     """Return the uid in the body, decoded independently of the webhook."""
     try:
-        found = json.loads(sent.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
-        value = found["request"]["uid"]
-        json.dumps(found, ensure_ascii=False).encode("utf-8")
+        decoded = json.loads(sent.decode("utf-8"), object_pairs_hook=_once, parse_constant=_refuse)
+        value = decoded["request"]["uid"]
+        json.dumps(decoded, ensure_ascii=False).encode("utf-8")
     except (ValueError, LookupError, TypeError, RecursionError):
         return None
     return value if isinstance(value, str) else None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    by_key = dict(pairs)
+    if len(by_key) != len(pairs):
         raise ValueError("twice")
-    return found
+    return by_key
 
 
 def _refuse(text: str) -> None:

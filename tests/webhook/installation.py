@@ -68,6 +68,6 @@ def send(plane, method: str, path: str, body: bytes, *, identity: str, content_t
     headers = {"Authorization": f"Bearer {plane.token(identity)}", "Content-Type": content_type}
     connection.request(method, path, body, headers)
     answer = connection.getresponse()
-    found = answer.status, answer.headers.get_all("Warning") or [], answer.read()
+    response = answer.status, answer.headers.get_all("Warning") or [], answer.read()
     connection.close()
-    return found
+    return response

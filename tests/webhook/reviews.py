@@ -149,6 +149,8 @@ def decoded(new: Any, *, old: Any = None, operation: str = "", **request: Any) -
 def cached_queues(*queues: str | dict[str, Any]) -> QueueCache:
     """Return the cache of *queues*; a name stands for an open queue without a parent."""
     cache = QueueCache()
-    objects = [volcano_queue(each) if isinstance(each, str) else each for each in queues]
-    cache.replace([decode_cached(wire(each)) for each in objects])
+    objects = [
+        volcano_queue(name_or_queue) if isinstance(name_or_queue, str) else name_or_queue for name_or_queue in queues
+    ]
+    cache.replace([decode_cached(wire(queue_object)) for queue_object in objects])
     return cache

@@ -31,8 +31,8 @@ def test_template_without_queue_gets_the_default_queue(named, stored):
     for spec in (jobs[0]["templateSpec"], documents["spec"]["template"]["spec"]):
         spec.pop("queue")
         spec.update({"queue": named} if named else {})
-    found = mutated(document(*jobs))["spec"]["replicatedJobs"]
-    assert [job["templateSpec"]["queue"] for job in found] == [stored, "ml"]
+    replicated_jobs = mutated(document(*jobs))["spec"]["replicatedJobs"]
+    assert [job["templateSpec"]["queue"] for job in replicated_jobs] == [stored, "ml"]
     assert mutated(documents)["spec"]["template"]["spec"]["queue"] == stored
 
 

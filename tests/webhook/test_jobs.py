@@ -336,7 +336,7 @@ def test_mutation_is_idempotent_and_leaves_other_fields():
 @pytest.mark.parametrize("name", ["mpi-gang", "torchrun-gang"])
 def test_example_jobs_are_allowed(name):
     objects = yaml.safe_load_all((EXAMPLES / f"{name}.yaml").read_text())
-    job, _ = mutated(next(each for each in objects if each["kind"] == "Job"))
+    job, _ = mutated(next(manifest for manifest in objects if manifest["kind"] == "Job"))
     assert validate(job).outcome is Outcome.ALLOWED
 
 

@@ -61,7 +61,9 @@ class Balancer:
     async def _poll(self) -> None:
         async with aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=1)) as client:
             while True:
-                self._ready = [each.port for each in list(self._replicas) if await is_ready(client, each.plain_port)]
+                self._ready = [
+                    replica.port for replica in list(self._replicas) if await is_ready(client, replica.plain_port)
+                ]
                 await asyncio.sleep(0.05)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -139,7 +141,7 @@ class Site:
         """Return the options for publishing the bundle."""
         return {
             "webhook_configuration": ("volcano-global",),
-            "replica": tuple(f"127.0.0.1:{each.port}" for each in self.replicas),
+            "replica": tuple(f"127.0.0.1:{replica.port}" for replica in self.replicas),
         }
 
     def rotate(self, *, authority: bool) -> None:
@@ -229,7 +231,7 @@ async def under_load(plane, karmada, folder, work: Callable[[Site], None]) -> No
     assert balancer.refused == 0
     stored = plane.admin.get(BINDINGS)["items"]
     assert len(stored) == created[""]
-    assert all(each["spec"].get("suspension") == {"scheduling": True} for each in stored)
+    assert all(binding["spec"].get("suspension") == {"scheduling": True} for binding in stored)
     plane.admin.delete(BINDINGS)
 
 

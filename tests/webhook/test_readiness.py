@@ -27,7 +27,7 @@ def readiness(webhook) -> tuple[int, str]:
 
 def becomes(webhook, status: int, says: str) -> None:
     wait_until(
-        lambda: (found := readiness(webhook))[0] == status and says in found[1], f"{status} {says!r}", seconds=40
+        lambda: (answer := readiness(webhook))[0] == status and says in answer[1], f"{status} {says!r}", seconds=40
     )
 
 

@@ -7,7 +7,7 @@ from webhook.app import Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
 
 URL = "https://webhook.example"
-REGISTERED = [webhook for each in registration(URL) for webhook in each["webhooks"]]
+REGISTERED = [webhook for configuration in registration(URL) for webhook in configuration["webhooks"]]
 
 
 @pytest.mark.parametrize("webhook", REGISTERED)

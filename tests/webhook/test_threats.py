@@ -38,8 +38,8 @@ def strangers(plane, karmada, webhook):
 
     def registered(port, *, seconds=5):
         mutating = registration(f"https://127.0.0.1:{port}")[0]
-        for each in mutating["webhooks"]:
-            each["timeoutSeconds"] = seconds
+        for registered_webhook in mutating["webhooks"]:
+            registered_webhook["timeoutSeconds"] = seconds
         apply(plane.admin, [mutating])
 
     yield registered
@@ -134,7 +134,7 @@ def test_ta2_webhook_with_another_ca_stores_nothing(plane, karmada, strangers, t
         with pytest.raises(ApiError, match="certificate signed by unknown authority"):
             karmada.create(BINDINGS, fresh(new))
     assert not [
-        each for each in plane.admin.get(BINDINGS)["items"] if each["metadata"]["name"] == new["metadata"]["name"]
+        stored for stored in plane.admin.get(BINDINGS)["items"] if stored["metadata"]["name"] == new["metadata"]["name"]
     ]
 
 
@@ -181,8 +181,8 @@ def test_api_server_reviews_are_decoded_by_the_fast_path(plane, karmada, folder,
         plane.admin.create(f"{QUEUES}?dryRun=All", volcano_queue("received"))
         plane.admin.create(f"{JOBS}?dryRun=All", volcano_job())
     read = [wires.read(body) for body in received]
-    assert {each.resource.resource for each in read} == {"resourcebindings", "queues", "jobs"}
-    assert all(isinstance(each.sent, dict) for each in read)
+    assert {request.resource.resource for request in read} == {"resourcebindings", "queues", "jobs"}
+    assert all(isinstance(request.sent, dict) for request in read)
 
 
 def test_ta6_adversarial_names_take_no_longer_than_others(karmada, webhook, folder):
@@ -261,9 +261,11 @@ def test_tb1_binding_without_a_kind_is_refused(karmada):
 
 @pytest.mark.usefixtures("webhook")
 def test_tb2_preset_clusters_are_removed_for_every_user(plane):
-    found = plane.admin.create(BINDINGS, fresh(job_binding(clusters=[{"name": "m"}], suspension={"scheduling": False})))
-    assert found["spec"]["suspension"] == {"scheduling": True}
-    assert "clusters" not in found["spec"]
+    created = plane.admin.create(
+        BINDINGS, fresh(job_binding(clusters=[{"name": "m"}], suspension={"scheduling": False}))
+    )
+    assert created["spec"]["suspension"] == {"scheduling": True}
+    assert "clusters" not in created["spec"]
 
 
 @pytest.mark.parametrize(
@@ -311,6 +313,6 @@ def test_f22_webhook_is_reinvoked_after_a_later_one(plane, karmada, folder, name
     answer = patching(resumed, add("/spec/clusters", [{"name": "m"}]), unless='"dispatching"')
     with other_webhook(plane, folder, name, answer):
         wait_until(lambda: "dispatching" in json.dumps(tried(karmada)), "the other webhook")
-        found = karmada.create(BINDINGS, fresh(job_binding()))["spec"]
-    assert found["suspension"] == {"dispatching": True, "scheduling": True}
-    assert "clusters" not in found
+        spec = karmada.create(BINDINGS, fresh(job_binding()))["spec"]
+    assert spec["suspension"] == {"dispatching": True, "scheduling": True}
+    assert "clusters" not in spec

@@ -93,8 +93,8 @@ def test_invalid_queue_is_refused_by_the_api_server(plane):
     plane.admin.create(QUEUES, volcano_queue("default"))
     with pytest.raises(ApiError, match=r"`default` queue can not be deleted"):
         plane.admin.delete(f"{QUEUES}/default")
-    found = plane.admin.create(QUEUES, volcano_queue("plain") | {"spec": {}})["spec"]
-    assert (found["weight"], found["reclaimable"]) == (1, True)
+    spec = plane.admin.create(QUEUES, volcano_queue("plain") | {"spec": {}})["spec"]
+    assert (spec["weight"], spec["reclaimable"]) == (1, True)
 
 
 def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):
