@@ -67,8 +67,8 @@ def measure(*, quick: bool) -> list[Figure]:
     figures: list[Figure] = []
     for count, rounds, goal, suffix in ((3_000, 3, GOAL_RATIO, ""), (20_000, 1, GOAL_RATIO_20K, "_20k")):
         with ground() as plane:
-            found = asyncio.run(_measure(plane, count, rounds=rounds, goal=goal))
-        figures.extend(replace(figure, name=f"{figure.name}{suffix}") for figure in found)
+            measured = asyncio.run(_measure(plane, count, rounds=rounds, goal=goal))
+        figures.extend(replace(figure, name=f"{figure.name}{suffix}") for figure in measured)
     return figures
 
 
@@ -189,14 +189,14 @@ async def _latencies(plane: ControlPlane, api: Api, batch: Batch) -> list[float]
     waiting = 100
     more = Batch("waiting", waiting, batch.queues)
     await seed_batch(api, more)
-    found: list[float] = []
+    latencies: list[float] = []
     stack = Stack(plane, webhook=False, karmada=False)
     async with running(stack), resumed_bindings(api, more.namespace) as resumed:
         for number, name in enumerate(batch.names()[:waiting], start=1):
             begun = time.monotonic()
             await finish_job(api, batch.namespace, name)
-            found.append(await resumed.reached(number, seconds=TIMEOUT_SECONDS) - begun)
-    return found
+            latencies.append(await resumed.reached(number, seconds=TIMEOUT_SECONDS) - begun)
+    return latencies
 
 
 @asynccontextmanager

@@ -80,13 +80,13 @@ def run(trace: Trace, policy: Policy, *, until: int | None = None, resource: str
 
 
 def _outcome(result: SimulationResult, reserved: tuple[WorkloadUid, ...], resource: str) -> Outcome:
-    waits = sorted(each.waited_until(result.ended_at) / 1000 for each in result.jobs)
+    waits = sorted(simulated.waited_until(result.ended_at) / 1000 for simulated in result.jobs)
     starts: dict[WorkloadUid, int] = {}
     for entry in result.log:
         if entry.action == "Admit":
             starts.setdefault(entry.workload.uid, entry.at)
-    capacity = sum((each.allocatable or {}).get(resource, 0) for each in result.trace.clusters) * result.ended_at
-    used = sum(each.served_until(result.ended_at).get(resource, 0) for each in result.jobs)
+    capacity = sum((member.allocatable or {}).get(resource, 0) for member in result.trace.clusters) * result.ended_at
+    used = sum(simulated.served_until(result.ended_at).get(resource, 0) for simulated in result.jobs)
     idle = result.idle.areas.get(IdleCause.RESERVED, {}).get(resource, 0)
     return Outcome(
         mean_wait=fmean(waits),

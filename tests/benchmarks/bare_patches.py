@@ -44,9 +44,9 @@ async def main(kubeconfig: Path, batch: Batch, *, watches: bool) -> None:
         watching(api, RESOURCE_BINDINGS.path, Watcher(), decode=len) if watches else nullcontext(),
     ):
         listed = api.list_items(binding_path(batch.namespace, "").rpartition("/")[0])
-        found = [msgspec.json.decode(item)["metadata"] async for item in listed]
+        metadata = [msgspec.json.decode(item)["metadata"] async for item in listed]
         patches = [
-            (binding_path(batch.namespace, meta["name"].removesuffix("-job")), _patch(meta["uid"])) for meta in found
+            (binding_path(batch.namespace, meta["name"].removesuffix("-job")), _patch(meta["uid"])) for meta in metadata
         ]
         print("ready", flush=True)
         await asyncio.get_running_loop().run_in_executor(None, sys.stdin.readline)

@@ -27,8 +27,8 @@ class Caller(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Send the next review after an answer."""
         self._answer += data
-        head, found, rest = self._answer.partition(b"\r\n\r\n")
-        if not found or len(rest) < _length(head):
+        head, separator, rest = self._answer.partition(b"\r\n\r\n")
+        if not separator or len(rest) < _length(head):
             return
         now = time.perf_counter()
         assert head.startswith(b"HTTP/1.1 200 "), bytes(head)

@@ -34,7 +34,7 @@ def measure(*, quick: bool) -> list[Figure]:
     """Run all worlds, and the forecast in a large state; return the figures."""
     worlds = [(shape, seed) for seed in range(2 if quick else SEEDS) for shape in TEMPLATE_SHAPES]
     with ProcessPoolExecutor(max_workers=2) as pool:
-        cases = [case for found in pool.map(cases_of, worlds) for case in found]
+        cases = [case for of_world in pool.map(cases_of, worlds) for case in of_world]
     first_answer = _first_answer(SIZES[0 if quick else -1])
     return [
         *calibration(cases),

@@ -97,7 +97,9 @@ class World:
         now, saved = self.checkpoint
         engine = restore(saved.policy, saved.queues, saved.workloads, saved.history, START + now)
         engine.plan(START + now)
-        targets = [each.uid for queue in engine.queues_with_pending() for each in engine.pending_workloads(queue)]
+        targets = [
+            workload.uid for queue in engine.queues_with_pending() for workload in engine.pending_workloads(queue)
+        ]
         if targets:
             yield from self._cases(engine, now, targets, futures)
 

@@ -118,10 +118,10 @@ async def _show(generator: JobGenerator, runner: JobRunner) -> None:
 
 def _patches(metrics: str) -> Counter[str]:
     """Return the number of patches of bindings by effect, in the text of *metrics*."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for effect, value in _PATCHES.findall(metrics):
-        found[effect] += round(float(value))
-    return found
+        counts[effect] += round(float(value))
+    return counts
 
 
 def _times(label: str, shape: CohortShape, runner: JobRunner, begun: float) -> Iterator[Figure]:

@@ -154,7 +154,7 @@ def jobs_by_stream(jobs: Iterable[Job]) -> dict[str, list[list[Job]]]:
     streams: dict[str, dict[str, list[Job]]] = defaultdict(lambda: defaultdict(list))
     for job in sorted(jobs, key=lambda job: job.at):
         streams[job.queue][job.priority_class].append(job)
-    return {queue: list(found.values()) for queue, found in streams.items()}
+    return {queue: list(of_queue.values()) for queue, of_queue in streams.items()}
 
 
 def job_manifest(job: Job) -> Manifest:

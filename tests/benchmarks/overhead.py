@@ -87,8 +87,8 @@ async def _alternate(rounds: Mapping[str, Round], pairs: int) -> dict[str, list[
 
 def _compared(label: str, paces: Sequence[Pace], without: Sequence[Pace], *, goal: str | None) -> list[Figure]:
     """Return the medians and their ratios."""
-    cpu = [each.cpu_microseconds for each in paces]
-    bare = [each.cpu_microseconds for each in without]
+    cpu = [pace.cpu_microseconds for pace in paces]
+    bare = [pace.cpu_microseconds for pace in without]
     ratios = sorted(ours / other for ours, other in zip(cpu, bare, strict=True))
     rates = statistics.median(ours.rate / other.rate for ours, other in zip(paces, without, strict=True))
     median = statistics.median
@@ -149,7 +149,7 @@ async def _claims_bound(api: Api) -> None:
 
     async def bound() -> int:
         page: dict[str, Any] = msgspec.json.decode(await api.get(DATA_SOURCE_CLAIMS.path))
-        return sum((each.get("status") or {}).get("phase") == "Bound" for each in page["items"])
+        return sum((claim.get("status") or {}).get("phase") == "Bound" for claim in page["items"])
 
     async with asyncio.timeout(60):
         while await bound() < CLAIMS:  # noqa: ASYNC110 -- the API server is asked
@@ -191,17 +191,17 @@ async def _streams(plane: ControlPlane, api: Api, options: Mapping[str, ProcessO
     async with running(Stack(plane, webhook=False, karmada=False, controller=False, options=options)) as stack:
         await offer_cluster(api, 1)
         for _ in range(pairs):
-            for streams, found in percents.items():
+            for streams, measured in percents.items():
                 async with _streaming(stack, plane.token("admin"), streams) as received:
                     before, begun, sent = process_seconds(stack.console.pid or 0), time.monotonic(), sum(received)
                     await _change_cluster(api, begun + STREAM_SECONDS)
                     seconds = time.monotonic() - begun
-                    found.append((process_seconds(stack.console.pid or 0) - before) / seconds * 100)
+                    measured.append((process_seconds(stack.console.pid or 0) - before) / seconds * 100)
                     if streams:
                         updates.append((sum(received) - sent) / streams / seconds)
             print(f"console: {percents[0][-1]:.1f} % of a core, with streams {percents[STREAMS][-1]:.1f} %", flush=True)
         await withdraw_cluster(api)
-    alone, most = (statistics.median(found) for found in percents.values())
+    alone, most = (statistics.median(measured) for measured in percents.values())
     more = statistics.median(ours - other for ours, other in zip(percents[STREAMS], percents[0], strict=True))
     return [
         Figure("console_percent_of_core_200_streams", most, "%", goal=f"<= {GOAL_STREAMS_PERCENT}", baseline=alone),

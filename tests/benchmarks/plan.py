@@ -54,7 +54,7 @@ def first_plan(state: Engine) -> float:
 
 def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
     """Let workloads finish, arrive or leave one by one; return the CPU milliseconds from each event to the plan."""
-    found = []
+    milliseconds = []
     kinds = shapes(size.further_resources)
     for number in range(EVENTS):
         begun = time.process_time()
@@ -77,8 +77,8 @@ def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
         else:
             state.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
         state.plan(NOW + number)
-        found.append((time.process_time() - begun) * 1000)
-    return found
+        milliseconds.append((time.process_time() - begun) * 1000)
+    return milliseconds
 
 
 def idle(state: Engine) -> float:

@@ -40,7 +40,7 @@ class Size:
 
 def shapes(further_resources: int = 0) -> list[SchedulingRequirements]:
     """Return twenty scheduling requirements, gangs among them."""
-    found = []
+    requirements = []
     for number in range(20):
         pods = 1 + number % 4
         demand = {
@@ -48,10 +48,10 @@ def shapes(further_resources: int = 0) -> list[SchedulingRequirements]:
             "memory": GIB * (2 + number % 5) * pods,
             "nvidia.com/gpu": 1000 * (number % 3) * pods,
             "pods": 1000 * pods,
-            **{f"example.com/r{each}": 1000 * ((number + each) % 5) * pods for each in range(further_resources)},
+            **{f"example.com/r{index}": 1000 * ((number + index) % 5) * pods for index in range(further_resources)},
         }
-        found.append(SchedulingRequirements(demand, demand, ONE))
-    return found
+        requirements.append(SchedulingRequirements(demand, demand, ONE))
+    return requirements
 
 
 def queues(size: Size) -> Iterator[Queue]:
@@ -101,14 +101,14 @@ def full_clusters(size: Size, admitted: list[Workload]) -> list[Cluster]:
             sums = held.setdefault(booking.cluster, {})
             for name, amount in booking.charge.items():
                 sums[name] = sums.get(name, 0) + amount
-    found = []
+    clusters = []
     for number in range(size.clusters):
         name = ClusterName(f"m{number}")
         full = {"cpu": 0, "memory": 0, "nvidia.com/gpu": 0, **held.get(name, {})}
-        found.append(
+        clusters.append(
             Cluster(name, enablements=frozenset({VOLCANO_JOB}), allocatable={**full, "pods": 10**9}, used=full)
         )
-    return found
+    return clusters
 
 
 def build(size: Size) -> tuple[Engine, list[Workload]]:

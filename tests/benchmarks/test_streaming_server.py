@@ -29,7 +29,7 @@ def clusters_of(workload):
 
 def test_generated_objects_are_the_engines_workloads(state):
     store, received = Store(), FakeEventHandler()
-    for manifest in (each for each in state.manifests() if each["kind"] == "PriorityClass"):
+    for manifest in (manifest for manifest in state.manifests() if manifest["kind"] == "PriorityClass"):
         manifest["metadata"]["resourceVersion"] = "1"
         store.priority_classes.upsert(store.priority_classes.decode(msgspec.json.encode(manifest)))
     for index in range(state.jobs.count):
@@ -37,10 +37,10 @@ def test_generated_objects_are_the_engines_workloads(state):
         store.bindings.upsert(store.bindings.decode(state.bindings.make(index)))
     while not store.sync_to(received, NOW):
         pass
-    found = {workload.name: workload for workload in received.workloads.values()}
+    by_name = {workload.name: workload for workload in received.workloads.values()}
     assert not any(store.conditions.values())
     for expected in workloads(SIZE):
-        workload = found.pop(expected.name)
+        workload = by_name.pop(expected.name)
         assert (workload.namespace, workload.queue, workload.priority, workload.state) == (
             expected.namespace,
             expected.queue,
@@ -51,7 +51,7 @@ def test_generated_objects_are_the_engines_workloads(state):
         assert workload.requirements.requests == present
         assert workload.requirements.placement.spread == expected.requirements.placement.spread
         assert clusters_of(workload) == clusters_of(expected)
-    assert not found
+    assert not by_name
 
 
 @pytest.mark.parametrize("name", ["train-3", "train-3-job-job", "train--job", "train-99999-job", "train-03-job", "x"])
@@ -64,10 +64,10 @@ class Names(Watcher):
     """Has the last version of each object."""
 
     def __init__(self):
-        self.found = {}
+        self.objects = {}
 
     def upsert(self, obj):
-        self.found[obj["metadata"]["name"]] = obj
+        self.objects[obj["metadata"]["name"]] = obj
 
 
 @asynccontextmanager
@@ -77,7 +77,7 @@ async def mirrored(api, *kinds):
     async with AsyncExitStack() as stack, asyncio.timeout(LIMIT_SECONDS):
         for kind, sink in zip(kinds, sinks, strict=True):
             await stack.enter_async_context(watching(api, kind.path, sink, decode=msgspec.json.decode, page=50))
-        yield [sink.found for sink in sinks]
+        yield [sink.objects for sink in sinks]
 
 
 async def until(condition):
@@ -91,9 +91,9 @@ async def test_generated_collections_are_listed_in_pages(state, tmp_path):
     async with (
         serving(state) as server,
         Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api,
-        mirrored(api, *kinds) as found,
+        mirrored(api, *kinds) as collections,
     ):
-        assert [len(objects) for objects in found] == [660, 660, 20, 7, 3]
+        assert [len(objects) for objects in collections] == [660, 660, 20, 7, 3]
 
 
 async def test_lists_with_a_selector_contain_no_generated_objects(state, tmp_path):

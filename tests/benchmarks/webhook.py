@@ -84,9 +84,9 @@ def measure(*, quick: bool) -> list[Figure]:
         return figures(asyncio.run(take_turns(servers, trust, seconds=seconds, rounds=rounds)))
 
 
-def figures(found: dict[str, Turns]) -> list[Figure]:
+def figures(turns: dict[str, Turns]) -> list[Figure]:
     """Return the figures, each with its baseline."""
-    ours, noop, slow = found["webhook"], found["noop"], found["slow"]
+    ours, noop, slow = turns["webhook"], turns["noop"], turns["slow"]
     rows = [
         Figure("webhook_p50_ms", ours.milliseconds(50), "ms", baseline=noop.milliseconds(50)),
         Figure("webhook_p99_ms", ours.milliseconds(99), "ms", "at most 2 x baseline", noop.milliseconds(99)),
@@ -102,8 +102,8 @@ def figures(found: dict[str, Turns]) -> list[Figure]:
         Figure("webhook_noop_p99_ms", noop.milliseconds(99), "ms"),
         Figure("webhook_slow_p99_ms", slow.milliseconds(99), "ms", "at most 5 x baseline", ours.milliseconds(99)),
     ]
-    if "go" in found:
-        go = found["go"]
+    if "go" in turns:
+        go = turns["go"]
         rows += [
             Figure("webhook_go_noop_p99_ms", go.milliseconds(99), "ms"),
             Figure("webhook_go_noop_requests_per_cpu_second", go.per_cpu_second, "requests/CPU s"),
@@ -116,16 +116,16 @@ async def take_turns(
 ) -> dict[str, Turns]:
     """Call one server after the other, so that other load on the machine affects all of them."""
     request = post("/resourcebindings/mutate", large_review())
-    found = {name: Turns() for name in servers}
+    turns = {name: Turns() for name in servers}
     for number in range(rounds + 1):
         for name, server in servers.items():
             before = process_seconds(server.process.pid)
             with slow_connections(server.port, server.slow):
                 taken = await call(server.port, trust, request, callers=CALLERS, seconds=seconds)
             if number:  # the first is to get warm
-                found[name].seconds += taken
-                found[name].cpu_seconds += process_seconds(server.process.pid) - before
-    return found
+                turns[name].seconds += taken
+                turns[name].cpu_seconds += process_seconds(server.process.pid) - before
+    return turns
 
 
 def large_review() -> bytes:
