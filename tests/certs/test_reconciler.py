@@ -93,7 +93,7 @@ def test_overlap_that_keeps_a_former_ca_is_logged(folder, replica):
     served = replica(folder / "serving")
     with capture_logs() as logged:
         reconciler(folder, replica=(served.place,)).run()
-    (line,) = [each for each in logged if each["event"] == "old CAs not removed"]
+    (line,) = [event for event in logged if event["event"] == "old CAs not removed"]
     assert line["reason"] == "the newest certificate is too new"
     assert timedelta(minutes=9) < datetime.fromisoformat(line["until"]) - utc_now() < timedelta(minutes=10)
 

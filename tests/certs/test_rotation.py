@@ -104,8 +104,8 @@ def test_corrupt_set_is_replaced(store, name, files, tmp_path):
     ensure(store)
     store.write(name, files, expected=store.read(name))
     ensure(store)
-    found = store.read(SERVING).files
-    handshake(found["tls.crt"], found["tls.key"], bundle=found["ca.crt"], name="localhost", folder=tmp_path)
+    current = store.read(SERVING).files
+    handshake(current["tls.crt"], current["tls.key"], bundle=current["ca.crt"], name="localhost", folder=tmp_path)
 
 
 @pytest.mark.parametrize(

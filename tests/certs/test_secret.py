@@ -75,7 +75,7 @@ def test_publishing_changes_only_the_bundle(plane, store):
     apply(plane.admin, registration("https://127.0.0.1:9"))
     assert run(plane, "ensure").returncode == 0
     before = plane.admin.get(path)
-    assert all("127.0.0.1:9/" in each["clientConfig"]["url"] for each in before["webhooks"])
+    assert all("127.0.0.1:9/" in webhook["clientConfig"]["url"] for webhook in before["webhooks"])
     again = run(plane, "ensure")
     assert (again.returncode, again.stdout) == (0, "")
     assert plane.admin.get(path) == before
@@ -114,7 +114,7 @@ def test_ca_is_published_where_the_webhook_is_registered_already(plane, store):
     first = store.read(AUTHORITY).files["ca.crt"]
     other = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem()
     configurations = registration("https://127.0.0.1:9")
-    for webhook in (webhook for each in configurations for webhook in each["webhooks"]):
+    for webhook in (webhook for configuration in configurations for webhook in configuration["webhooks"]):
         webhook["clientConfig"]["caBundle"] = base64.b64encode(other).decode()
     apply(plane.admin, configurations)
     renewed = run(plane, "ensure", "--before-registration")
