@@ -16,8 +16,8 @@ def resolve(name):
     """Return the class or function with a dotted name."""
     parts = name.split(".")
     length = max(end for end in range(1, len(parts)) if is_module(parts[:end]))
-    found = importlib.import_module(".".join(parts[:length]))
-    return reduce(getattr, parts[length:], found)
+    module = importlib.import_module(".".join(parts[:length]))
+    return reduce(getattr, parts[length:], module)
 
 
 def is_module(parts):

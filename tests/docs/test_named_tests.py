@@ -34,7 +34,7 @@ def test_documented_tests_exist(subject, cell, folder):
         if name and file.suffix == ".py":
             defined = re.findall(r"^ *(?:async )?def (test_\w+)", file.read_text(), re.MULTILINE)
             pattern = name.replace("\N{HORIZONTAL ELLIPSIS}", "*")
-            assert any(fnmatchcase(each, pattern) for each in defined), f"{file}::{name}"
+            assert any(fnmatchcase(test_name, pattern) for test_name in defined), f"{file}::{name}"
 
 
 def test_every_fault_invariant_and_threat_has_a_row():

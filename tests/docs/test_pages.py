@@ -33,7 +33,7 @@ def test_every_named_file_exists(page):
 def test_documented_metrics_exist():
     known = {row.key for table in ("controller-metrics", "webhook-metrics") for row in generate.TABLES[table]().rows}
     text = "".join(page.read_text() for page in PAGES)
-    assert {each for each in re.findall(r"`(volcano_global_[a-z_]+)[` {]", text) if each not in known} == set()
+    assert {metric for metric in re.findall(r"`(volcano_global_[a-z_]+)[` {]", text) if metric not in known} == set()
 
 
 def test_documented_commands_exist():

@@ -82,7 +82,7 @@ def test_each_helm_value_is_documented():
 @pytest.mark.parametrize("process", FLAGS)
 def test_each_flag_is_in_the_section_of_its_process(process):
     sections = re.split(r"^## ", PAGES["flags.md"], flags=re.MULTILINE)
-    (section,) = [each for each in sections if each.startswith(process)]
+    (section,) = [candidate for candidate in sections if candidate.startswith(process)]
     flags = [f"--{name.replace('_', '-')}" for name in FLAGS[process].model_fields if name != "command"]
     assert rows(section) == flags
 

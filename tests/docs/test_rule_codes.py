@@ -61,5 +61,5 @@ def test_every_rule_heading_has_a_unique_anchor():
 
 
 def test_codes_are_recognised_in_prose():
-    found = CODE.findall("as Q4 and P1 say (TB3b, D11); v1.18, P4's, DS9-1, C3,")
-    assert found == ["Q4", "P1", "TB3b", "D11", "P4", "C3"]
+    codes = CODE.findall("as Q4 and P1 say (TB3b, D11); v1.18, P4's, DS9-1, C3,")
+    assert codes == ["Q4", "P1", "TB3b", "D11", "P4", "C3"]
