@@ -38,23 +38,23 @@ async def until(
 
 async def gone(environment: Environment, resource: Resource) -> None:
     path = environment.folder(resource)
-    await poll(lambda: environment.read(path), f"no {resource.plural} left", until=lambda found: not found["items"])
+    await poll(lambda: environment.read(path), f"no {resource.plural} left", until=lambda listed: not listed["items"])
 
 
 async def works(environment: Environment) -> list[str]:
     """Return the works of this environment except those of its namespace."""
-    found = (await environment.read(WORKS))["items"]
-    names = ((item["metadata"]["name"], str(item["metadata"].get("annotations"))) for item in found)
+    items = (await environment.read(WORKS))["items"]
+    names = ((item["metadata"]["name"], str(item["metadata"].get("annotations"))) for item in items)
     return [name for name, annotations in names if environment.namespace in annotations]
 
 
 def plans(environment: Environment) -> dict[str, str]:
     """Return the plan that first admitted each part."""
-    found: dict[str, str] = {}
+    plan_ids: dict[str, str] = {}
     for seen in environment.binding_states():
         if seen.admitted:
-            found.setdefault(seen.job[1], seen.record["planID"])
-    return found
+            plan_ids.setdefault(seen.job[1], seen.record["planID"])
+    return plan_ids
 
 
 def auto(replicas: int, **more: Any) -> dict[str, Any]:
