@@ -157,7 +157,7 @@ async def ask(monkeypatch, fake: FakeEstimator, *sets: PodSet, **options) -> Est
 
 
 def amounts(requirements: Any) -> dict[str, str]:
-    return {each.key: each.value.string for each in requirements.resourceRequestBytes}
+    return {entry.key: entry.value.string for entry in requirements.resourceRequestBytes}
 
 
 ELASTIC = PodSet(pods(3, 1).requests, 9, 0)
@@ -177,7 +177,7 @@ async def test_different_pods_are_counted_by_gangs(monkeypatch):
     assert (await ask(monkeypatch, fake, pods(5, 1), pods(3, 2))).count == 1
     ((method, request),) = fake.requests
     assert method == messages.MAX_AVAILABLE_COMPONENT_SETS
-    sets = [(amounts(each.replicaRequirements)[GPU], each.replicas) for each in request.components]
+    sets = [(amounts(component.replicaRequirements)[GPU], component.replicas) for component in request.components]
     assert sets == [("5", 1), ("3", 2)]
 
 
@@ -185,7 +185,7 @@ async def test_node_constraints_are_sent(monkeypatch):
     fake = FakeEstimator()
     await ask(monkeypatch, fake, pods(4, 2, encode_node_claim(CLAIM)))
     sent = fake.requests[0][1].replicaRequirements.nodeClaim
-    assert [(each.key, each.value) for each in sent.nodeSelector] == [("pool", "gpu")]
+    assert [(entry.key, entry.value) for entry in sent.nodeSelector] == [("pool", "gpu")]
     (toleration,) = map(messages.TYPES["Toleration"].FromString, sent.tolerationsBytes)
     assert (toleration.key, toleration.operator, toleration.effect) == (GPU, "Exists", "NoSchedule")
     assert messages.TYPES["NodeSelector"].FromString(sent.nodeAffinityBytes) == sent.nodeAffinity
@@ -227,7 +227,7 @@ async def test_unreachable_estimator_is_logged_once_and_asked_again(monkeypatch)
         async with serving(FakeEstimator()) as port:
             harness.ports["m1"] = port
             assert (await harness.submit(query())).count == 4
-    assert [each["cluster"] for each in logs if "estimator unavailable" in each["event"]] == ["m1"]
+    assert [line["cluster"] for line in logs if "estimator unavailable" in line["event"]] == ["m1"]
     assert harness.metrics.outcomes == ["failed", "failed", "counted"]
 
 

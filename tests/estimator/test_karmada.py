@@ -32,7 +32,7 @@ def free_port() -> int:
 
 def add_node(api, name: str, *, taints=(), labels=None) -> None:
     api.create("/api/v1/nodes", {"metadata": {"name": name, "labels": labels or {}}})
-    api.merge(f"/api/v1/nodes/{name}", {"spec": {"taints": [{"key": each, "effect": "NoSchedule"} for each in taints]}})
+    api.merge(f"/api/v1/nodes/{name}", {"spec": {"taints": [{"key": key, "effect": "NoSchedule"} for key in taints]}})
     has = {"cpu": "64", "memory": "512Gi", "pods": "110", GPU: "8"}
     api.merge(f"/api/v1/nodes/{name}/status", {"status": {"capacity": has, "allocatable": has}})
 

@@ -28,10 +28,10 @@ class ScriptedEstimators:
 
     async def estimate(self, query: Query) -> Estimate:
         self.asked.put_nowait(query)
-        found = await self.answers.get()
-        if isinstance(found, Exception):
-            raise found
-        return Estimate(query, found)
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return Estimate(query, answer)
 
     async def close(self) -> None:
         """Hold nothing open."""
