@@ -135,7 +135,7 @@ async def test_reduced_capacity_evicts_and_admits_nothing(plane, tmp_path):
             await harness.karmada.job(f"late-{len(harness.bindings())}", "q", cpu=2)
             await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.5)
-        assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]
+        assert [name for name, binding in harness.bindings().items() if binding.admitted] == ["runs"]
 
 
 async def test_freed_capacity_goes_to_the_first_in_order(plane, tmp_path):
@@ -156,13 +156,15 @@ async def test_freed_capacity_goes_to_the_first_in_order(plane, tmp_path):
         await harness.karmada.phase("runs", "Completed")
         for number in range(1, len(names) + 1):
             await harness.until(lambda seen, so_far=number: taken(seen) == so_far, f"{number} of them admitted")
-            now = next(name for name, each in harness.bindings().items() if each.admitted and not each.is_finished)
+            now = next(
+                name for name, binding in harness.bindings().items() if binding.admitted and not binding.is_finished
+            )
             await asyncio.sleep(1.5)
             await harness.karmada.phase(now, "Completed")
 
 
 def taken(seen: Mapping[str, BindingState]) -> int:
-    return sum(each.admitted for name, each in seen.items() if name != "runs")
+    return sum(binding.admitted for name, binding in seen.items() if name != "runs")
 
 
 POLICY = {
@@ -256,7 +258,11 @@ async def test_unusual_names_and_quantities_lose_no_job(plane, tmp_path):
         await harness.admitted("j0", "j1", "j2", "j3", "z" * 249, "slashed", "tasked")
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.5)
-        assert [name for name, each in harness.bindings().items() if each.suspended] == ["nowhere", "root", "elsewhere"]
+        assert [name for name, binding in harness.bindings().items() if binding.suspended] == [
+            "nowhere",
+            "root",
+            "elsewhere",
+        ]
 
 
 async def test_forged_record_admits_nothing(plane, tmp_path):
@@ -277,4 +283,4 @@ async def test_forged_record_admits_nothing(plane, tmp_path):
         await harness.until(lambda seen: not seen["copy"].clusters, "the copy's clusters are taken away")
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.5)
-        assert [name for name, each in harness.bindings().items() if each.admitted] == ["runs"]
+        assert [name for name, binding in harness.bindings().items() if binding.admitted] == ["runs"]

@@ -59,7 +59,7 @@ runpy.run_module("controller", run_name="__main__", alter_sys=True)
         part._command = lambda: ["-c", jump, *command()[2:]]
         await harness.controller.start()
         await harness.done(*names)
-        born = {name: each["metadata"]["creationTimestamp"] for (_, name), each in harness.history.now["jobs"].items()}
+        born = {name: job["metadata"]["creationTimestamp"] for (_, name), job in harness.history.now["jobs"].items()}
         gone = [
             change.key[1].removesuffix("-job") for change in harness.history.of("resourcebindings") if admits(change)
         ]

@@ -73,8 +73,8 @@ async def test_audit_finds_lost_changes_of_every_kind(plane, tmp_path):
                 assert await audit.find_difference(informer.version) is None, f"{kind}, turn {turn}"
             await harness.karmada.merge(path, {"metadata": {"annotations": {"seen": "no"}}})
             version = (await harness.karmada.api.list_page(informer.path, limit=1)).metadata.resource_version
-            found = [await audit.find_difference(version) for _ in range(20)]
-            told = [item for item in found if item is not None]
+            differences = [await audit.find_difference(version) for _ in range(20)]
+            told = [item for item in differences if item is not None]
             assert 1 <= len(told) <= 2, kind
             assert "is cached in version" in told[0].message
 
