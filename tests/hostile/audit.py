@@ -59,13 +59,13 @@ def samples(url: str, name: str) -> list[Sample]:
     """Return the samples of a metric."""
     with urlopen(url, timeout=30) as answer:
         families = text_string_to_metric_families(answer.read().decode())
-    return [each for family in families for each in family.samples if each.name == name]
+    return [sample for family in families for sample in family.samples if sample.name == name]
 
 
 def usage(url: str) -> Usage:
     """Return the usage metric by queue and resource; it has no pods."""
-    found = samples(url, "volcano_global_queue_resource_usage")
-    return {(each.labels["queue"], each.labels["resource"]): Fraction(str(each.value)) for each in found}
+    gauges = samples(url, "volcano_global_queue_resource_usage")
+    return {(gauge.labels["queue"], gauge.labels["resource"]): Fraction(str(gauge.value)) for gauge in gauges}
 
 
 def memory_limit(part: str) -> int:
@@ -75,7 +75,7 @@ def memory_limit(part: str) -> int:
 
 async def charges(api: Api) -> dict[Key, Charge]:
     """Return the charges in the records of admitted, unfinished bindings."""
-    found: dict[Key, Charge] = {}
+    charged: dict[Key, Charge] = {}
     async for item in api.list_items(RESOURCE_BINDINGS.path, limit=_PAGE):
         binding = msgspec.json.decode(item)
         record = binding["metadata"].get("annotations", {}).get(ADMISSION_ANNOTATION)
@@ -88,13 +88,13 @@ async def charges(api: Api) -> dict[Key, Charge]:
         share = {name: amount(value) / len(read["clusters"]) for name, value in read["charge"].items()}
         for cluster in binding["spec"].get("clusters") or ():
             key = (binding["metadata"]["namespace"], binding["spec"]["resource"]["name"], cluster["name"])
-            found[key] = Charge(read["queue"], _positive(share), _may_stand(binding, cluster["name"]))
-    return found
+            charged[key] = Charge(read["queue"], _positive(share), _may_stand(binding, cluster["name"]))
+    return charged
 
 
 def _is_over(binding: dict[str, Any]) -> bool:
     items = binding.get("status", {}).get("aggregatedStatus") or ()
-    phases = [((each.get("status") or {}).get("state") or {}).get("phase") for each in items]
+    phases = [((item.get("status") or {}).get("state") or {}).get("phase") for item in items]
     return bool(phases) and all(phase in _FINAL for phase in phases)
 
 
@@ -107,7 +107,7 @@ def _may_stand(binding: dict[str, Any], cluster: str) -> bool:
 
 async def running(api: Api) -> dict[Key, Run]:
     """Return the Volcano Jobs running in member clusters, from the manifests and status of Works."""
-    found: dict[Key, Run] = {}
+    runs: dict[Key, Run] = {}
     async for item in api.list_items(WORKS, limit=_PAGE):
         work = msgspec.json.decode(item)
         cluster = work["metadata"]["namespace"].removeprefix("karmada-es-")
@@ -116,13 +116,13 @@ async def running(api: Api) -> dict[Key, Run]:
         for manifest, phase in _manifests(work):
             if manifest.get("kind") == "Job" and manifest.get("apiVersion") == JOBS.api_version and phase == "Running":
                 key = (manifest["metadata"]["namespace"], manifest["metadata"]["name"], cluster)
-                found[key] = Run(_requests(manifest), manifest["metadata"]["annotations"][TEMPLATE_GENERATION] != "1")
-    return found
+                runs[key] = Run(_requests(manifest), manifest["metadata"]["annotations"][TEMPLATE_GENERATION] != "1")
+    return runs
 
 
 def _manifests(work: dict[str, Any]) -> Iterator[tuple[dict[str, Any], str]]:
     statuses = work.get("status", {}).get("manifestStatuses") or ()
-    phases = [((each.get("status") or {}).get("state") or {}).get("phase", "") for each in statuses]
+    phases = [((status.get("status") or {}).get("state") or {}).get("phase", "") for status in statuses]
     for number, manifest in enumerate(work["spec"]["workload"].get("manifests") or ()):
         yield manifest, phases[number] if number < len(phases) else ""
 
@@ -133,7 +133,9 @@ def _requests(manifest: dict[str, Any]) -> Amounts:
     for task, read in zip(manifest["spec"]["tasks"], parse_workload(manifest, run_time=1).tasks, strict=True):
         summed.update({name: Fraction(value, base_units(name)) for name, value in scale(read.pod, read.count).items()})
         claims = task["template"]["spec"].get("resourceClaims") or ()
-        summed["nvidia.com/gpu"] += read.count * sum(each.get("resourceClaimTemplateName") == CLAIM for each in claims)
+        summed["nvidia.com/gpu"] += read.count * sum(
+            claim.get("resourceClaimTemplateName") == CLAIM for claim in claims
+        )
         summed["pods"] += read.count if "pods" not in read.pod else 0
     return _positive(summed)
 
@@ -144,15 +146,15 @@ def _positive(amounts: Mapping[str, Fraction]) -> Amounts:
 
 def differences(charged: Mapping[Key, Charge], run: Mapping[Key, Run]) -> dict[Key, str]:
     """Return differences between charges and running jobs that no documented rule explains."""
-    found = {}
+    unexplained = {}
     for key in charged.keys() | run.keys():
         charge, there = charged.get(key), run.get(key)
         if charge is None or there is None:
             if charge is None or not charge.may_stand:
-                found[key] = f"charged: {charge}, running: {there}"
+                unexplained[key] = f"charged: {charge}, running: {there}"
         elif charge.amounts != there.amounts and not (there.is_edited and _is_within(there.amounts, charge.amounts)):
-            found[key] = f"charged: {charge}, running: {there}"
-    return found
+            unexplained[key] = f"charged: {charge}, running: {there}"
+    return unexplained
 
 
 def _is_within(smaller: Amounts, larger: Amounts) -> bool:
@@ -165,9 +167,9 @@ def miscounts(charged: Mapping[Key, Charge], before: Usage, after: Usage) -> dic
     sums: Counter[tuple[str, str]] = Counter()
     for charge in charged.values():
         sums.update({(charge.queue, name): value for name, value in charge.amounts.items()})
-    found = {}
+    miscounted = {}
     for queue, resource in (key for key in before.keys() | after.keys() if key[0] in QUEUES):
-        ends = sorted(each.get((queue, resource), Fraction(0)) for each in (before, after))
+        ends = sorted(reading.get((queue, resource), Fraction(0)) for reading in (before, after))
         if not ends[0] <= sums[queue, resource] <= ends[1]:
-            found["", queue, resource] = f"records: {sums[queue, resource]}, usage: {ends}"
-    return found
+            miscounted["", queue, resource] = f"records: {sums[queue, resource]}, usage: {ends}"
+    return miscounted

@@ -33,9 +33,9 @@ class Latencies:
         """Return count, median, 99th percentile and maximum of both latencies, in milliseconds."""
         kinds = (("create", self.creates), ("admission", self.admissions))
         return f"failures={len(self.failures)}; " + "; ".join(
-            f"{name} n={len(each)} p50={1e3 * percentile(each, 50):.1f} p99={1e3 * percentile(each, 99):.1f} "
-            f"max={1e3 * max(each, default=0):.1f} ms"
-            for name, each in kinds
+            f"{name} n={len(times)} p50={1e3 * percentile(times, 50):.1f} p99={1e3 * percentile(times, 99):.1f} "
+            f"max={1e3 * max(times, default=0):.1f} ms"
+            for name, times in kinds
         )
 
 

@@ -58,14 +58,14 @@ class Ground:
 
     async def measure(self, requests: Sequence[Request], *, seconds: float) -> Latencies:
         """Send *requests* as tenants of their namespaces; return the latencies of the other tenants meanwhile."""
-        found = Latencies()
-        each = JOBS_PER_SECOND / len(self.bystanders)
+        latencies = Latencies()
+        per_bystander = JOBS_PER_SECOND / len(self.bystanders)
         async with asyncio.TaskGroup() as tasks:
             for one in self.bystanders:
-                tasks.create_task(one.submit(found, per_second=each, seconds=seconds))
+                tasks.create_task(one.submit(latencies, per_second=per_bystander, seconds=seconds))
             sending = tasks.create_task(send(self.stack.plane, cycle(requests), seconds=seconds))
-        print(found.summary(), sending.result(), sep="\n")
-        return found
+        print(latencies.summary(), sending.result(), sep="\n")
+        return latencies
 
     async def drain(self, *, idle_seconds: float) -> None:
         """Wait until all jobs of the other tenants are admitted, or none was within *idle_seconds*."""

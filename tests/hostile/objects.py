@@ -83,7 +83,7 @@ KEYS = (
 
 def hostile_object(dice: random.Random, kind: str, name: str) -> Object:
     """Return an object of *kind*; about a half have no extreme values, so that they are stored."""
-    sound = dice.choice([each for each in SOUND if each["kind"] == kind])
+    sound = dice.choice([obj for obj in SOUND if obj["kind"] == kind])
     fields = _thinned(dice, {key: value for key, value in sound.items() if key not in {"apiVersion", "kind"}})
     if dice.random() < 0.08:
         mutate(fields, dice)
@@ -119,34 +119,36 @@ def _repeated(dice: random.Random, items: list[Any]) -> list[Any]:
     count, is_renamed = SIZES[-1] if dice.random() < 0.04 else dice.choice(SIZES[:-1]), dice.random() < 0.8
     count = min(count, LARGE // len(json.dumps(items)))
     copies = [copy.deepcopy(dice.choice(items)) for _ in range(count)]
-    for number, each in enumerate(copies):
-        if is_renamed and isinstance(each, dict) and "name" in each:
-            each["name"] = f"t{number}"
-            if number and "replicas" in each:
-                each["dependsOn"] = {"name": [f"t{number - 1}"]}
+    for number, item in enumerate(copies):
+        if is_renamed and isinstance(item, dict) and "name" in item:
+            item["name"] = f"t{number}"
+            if number and "replicas" in item:
+                item["dependsOn"] = {"name": [f"t{number - 1}"]}
     return copies
 
 
 def _deep() -> Object:
     """Return a deeply nested object."""
-    found: Object = {}
+    nested: Object = {}
     for _ in range(DEPTH):
-        found = {"a": found}
-    return found
+        nested = {"a": nested}
+    return nested
 
 
 def _metadata(dice: random.Random, name: str) -> Object:
     """Return metadata with annotations, labels, owners and finalizers that a tenant may write."""
-    found: Object = {"name": name}
+    metadata: Object = {"name": name}
     if dice.random() < 0.4:
-        found["annotations"] = {dice.choice(KEYS): dice.choice((*FORGED, *QUEUES)) for _ in range(dice.choice((1, 3)))}
+        metadata["annotations"] = {
+            dice.choice(KEYS): dice.choice((*FORGED, *QUEUES)) for _ in range(dice.choice((1, 3)))
+        }
     if dice.random() < 0.2:
-        found["labels"] = {dice.choice(KEYS): dice.choice(("x", "wild-a", "calm", "1")) for _ in range(2)}
+        metadata["labels"] = {dice.choice(KEYS): dice.choice(("x", "wild-a", "calm", "1")) for _ in range(2)}
     if dice.random() < 0.1:
-        found["ownerReferences"] = [_owner(dice, number) for number in range(dice.choice((1, 1, 200)))]
+        metadata["ownerReferences"] = [_owner(dice, number) for number in range(dice.choice((1, 1, 200)))]
     if dice.random() < 0.02:
-        found["finalizers"] = ["example.com/never"]
-    return found
+        metadata["finalizers"] = ["example.com/never"]
+    return metadata
 
 
 def _owner(dice: random.Random, number: int) -> Object:

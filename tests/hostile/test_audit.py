@@ -26,8 +26,8 @@ ONE, TWO = ({"cpu": Fraction(count)} for count in (1, 2))
     ],
 )
 def test_charges_and_running_jobs_are_compared_both_ways(charge, run, is_found):
-    found = differences({KEY: charge} if charge else {}, {KEY: run} if run else {})
-    assert list(found) == [KEY] * is_found
+    unexplained = differences({KEY: charge} if charge else {}, {KEY: run} if run else {})
+    assert list(unexplained) == [KEY] * is_found
 
 
 @pytest.mark.parametrize(
@@ -42,5 +42,5 @@ def test_charges_and_running_jobs_are_compared_both_ways(charge, run, is_found):
 )
 def test_records_are_compared_with_queue_usage(queue, before, after, is_found):
     usages = ({(queue, "cpu"): Fraction(value), ("wild-a", "memory"): Fraction(0)} for value in (before, after))
-    found = miscounts({KEY: Charge("wild-a", ONE)} if queue == "wild-a" else {}, *usages)
-    assert list(found) == [("", queue, "cpu")] * is_found
+    miscounted = miscounts({KEY: Charge("wild-a", ONE)} if queue == "wild-a" else {}, *usages)
+    assert list(miscounted) == [("", queue, "cpu")] * is_found

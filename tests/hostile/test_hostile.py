@@ -57,17 +57,17 @@ def hostile_requests(seconds: int) -> list[Request]:
 
 async def measured(there: Ground, requests: list[Request], *, seconds: float) -> Latencies:
     """Send *requests*, wait for the jobs of the other tenants, and return their latencies."""
-    found = await there.measure(requests, seconds=seconds)
+    latencies = await there.measure(requests, seconds=seconds)
     await there.drain(idle_seconds=IDLE_SECONDS)
-    return found
+    return latencies
 
 
 async def assert_sound(there: Ground) -> None:
     """Check that no cycle, process or other tenant failed."""
     url = there.stack.metrics_url
     names = ("failed_cycles_total", "internal_errors_total")
-    found = {name: await asyncio.to_thread(samples, url, f"volcano_global_{name}") for name in names}
-    counts = {name: sum(each.value for each in each_of) for name, each_of in found.items()}
+    by_metric = {name: await asyncio.to_thread(samples, url, f"volcano_global_{name}") for name in names}
+    counts = {name: sum(sample.value for sample in of_metric) for name, of_metric in by_metric.items()}
     memory = {
         name: (process_bytes(pid, "VmHWM"), memory_limit(name))
         for name, pid in (("controller", there.stack.controller.pid), ("webhook", there.stack.webhook.pid))
@@ -91,8 +91,8 @@ async def assert_charged(there: Ground) -> None:
         before = await asyncio.to_thread(usage, there.stack.metrics_url)
         charged, run = await charges(there.api), await running(there.api)
         after = await asyncio.to_thread(usage, there.stack.metrics_url)
-        found = differences(charged, run) | miscounts(charged, before, after)
-        lasting = found if lasting is None else {key: text for key, text in found.items() if key in lasting}
+        wrong = differences(charged, run) | miscounts(charged, before, after)
+        lasting = wrong if lasting is None else {key: text for key, text in wrong.items() if key in lasting}
         if not lasting:
             break
         await asyncio.sleep(1)

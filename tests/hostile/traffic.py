@@ -74,7 +74,7 @@ def _path(body: objects.Object, namespace: str) -> str:
 def _change(dice: random.Random, chosen: str, made: Sequence[tuple[str, objects.Object]]) -> Iterator[Request]:
     """Yield requests that change objects created before."""
     if chosen == "patch-binding":
-        namespace, job = dice.choice([each for each in made if each[1]["kind"] == "Job"] or [made[-1]])
+        namespace, job = dice.choice([pair for pair in made if pair[1]["kind"] == "Job"] or [made[-1]])
         patch = objects.binding_patch(dice)
         path = RESOURCE_BINDINGS.item_path(namespace, f"{job['metadata']['name']}-job")
         yield Request(chosen, "PATCH", f"{path}/status" if "status" in patch else path, _encoded(patch), MERGE)
