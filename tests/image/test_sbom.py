@@ -16,22 +16,24 @@ SBOM = build_sbom(PROJECT, TEXT)
 def test_each_locked_requirement_is_listed_with_its_hashes():
     locked = re.findall(r"^([A-Za-z0-9._-]+)==([^ \\;]+)", TEXT, re.MULTILINE)
     assert len(locked) > 20
-    assert [(each["name"], each["version"]) for each in SBOM["components"]] == locked
-    references = [reference for each in SBOM["components"] for reference in each["externalReferences"]]
-    hashes = [found["content"] for reference in references for found in reference["hashes"]]
+    assert [(component["name"], component["version"]) for component in SBOM["components"]] == locked
+    references = [reference for component in SBOM["components"] for reference in component["externalReferences"]]
+    hashes = [digest["content"] for reference in references for digest in reference["hashes"]]
     assert hashes == re.findall(r"--hash=sha256:(\w+)", TEXT)
 
 
 def test_project_dependencies_match_its_requirements():
-    wanted = {re.split(r"[<>=!~ ]", each)[0] for each in PROJECT["dependencies"]}
-    (ours,) = [each for each in SBOM["dependencies"] if each["ref"].startswith("pkg:generic/volcano-global@")]
-    assert {re.match(r"pkg:pypi/([^@]+)", each)[1] for each in ours["dependsOn"]} == wanted
+    wanted = {re.split(r"[<>=!~ ]", requirement)[0] for requirement in PROJECT["dependencies"]}
+    (ours,) = [
+        dependency for dependency in SBOM["dependencies"] if dependency["ref"].startswith("pkg:generic/volcano-global@")
+    ]
+    assert {re.match(r"pkg:pypi/([^@]+)", reference)[1] for reference in ours["dependsOn"]} == wanted
 
 
 def test_every_component_has_a_listed_dependent():
-    references = {each["ref"] for each in SBOM["dependencies"]}
-    wanted = {each for dependency in SBOM["dependencies"] for each in dependency["dependsOn"]}
-    assert wanted == {each["bom-ref"] for each in SBOM["components"]}
+    references = {dependency["ref"] for dependency in SBOM["dependencies"]}
+    wanted = {reference for dependency in SBOM["dependencies"] for reference in dependency["dependsOn"]}
+    assert wanted == {component["bom-ref"] for component in SBOM["components"]}
     assert wanted <= references
 
 
