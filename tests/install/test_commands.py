@@ -189,8 +189,8 @@ def certificate_flags(plane):
 
 def bundles(plane, path=MUTATING):
     """Return the published bundle of each webhook by its name."""
-    found = {each["name"]: each["clientConfig"]["caBundle"] for each in plane.admin.get(path)["webhooks"]}
-    return {name: base64.b64decode(bundle).decode() for name, bundle in found.items()}
+    encoded = {webhook["name"]: webhook["clientConfig"]["caBundle"] for webhook in plane.admin.get(path)["webhooks"]}
+    return {name: base64.b64decode(bundle).decode() for name, bundle in encoded.items()}
 
 
 def test_unreachable_webhook_is_not_registered(plane, command, secret):
@@ -258,7 +258,7 @@ def test_install_job_is_stopped_before_the_removal(plane, command, install_job, 
 
 def test_install_job_that_is_complete_or_gone_is_no_obstacle(plane, command, install_job):
     now = {"startTime": "2026-01-01T00:00:00Z", "completionTime": "2026-01-01T00:01:00Z"}
-    conditions = [{"type": each, "status": "True"} for each in ("SuccessCriteriaMet", "Complete")]
+    conditions = [{"type": kind, "status": "True"} for kind in ("SuccessCriteriaMet", "Complete")]
     plane.admin.merge(f"{install_job}/status", {"status": {**now, "succeeded": 1, "conditions": conditions}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST, "--wait-seconds", "1"]
     for name in ("install-1", "install-2"):

@@ -101,10 +101,10 @@ def test_every_kind_has_a_path():
 
 
 def test_new_webhook_gets_bundle_and_existing_keeps_its_own():
-    wanted = {"webhooks": [{"name": each, "clientConfig": {"url": "u"}} for each in ("old", "new")]}
+    wanted = {"webhooks": [{"name": name, "clientConfig": {"url": "u"}} for name in ("old", "new")]}
     known = bundles({"webhooks": [{"name": "old", "clientConfig": {"caBundle": "T0xE"}}]})
     webhooks = with_bundles(wanted, known, b"NEW")["webhooks"]
-    assert [each["clientConfig"]["caBundle"] for each in webhooks] == ["T0xE", "TkVX"]
+    assert [webhook["clientConfig"]["caBundle"] for webhook in webhooks] == ["T0xE", "TkVX"]
 
 
 @pytest.fixture
@@ -207,12 +207,15 @@ def binding(name, *, uid="u", is_suspended=True):
 
 async def resumed(tmp_path, patches, stored=None):
     """Return the outcomes of bindings by name, with the answers of the API server to their patches and reads."""
-    found = [SuspendedBinding(RESOURCE_BINDINGS, "ns", name, "u", is_managed=True) for name in patches]
+    suspended = [SuspendedBinding(RESOURCE_BINDINGS, "ns", name, "u", is_managed=True) for name in patches]
     async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
-        for each in found:
-            server.says("PATCH", each.path, *patches[each.name])
-            server.says("GET", each.path, answering(200, stored or binding(each.name)))
-        return {each.name: outcome async for each, outcome in outcomes(api, found, resume=True)}
+        for suspended_binding in suspended:
+            server.says("PATCH", suspended_binding.path, *patches[suspended_binding.name])
+            server.says("GET", suspended_binding.path, answering(200, stored or binding(suspended_binding.name)))
+        return {
+            suspended_binding.name: outcome
+            async for suspended_binding, outcome in outcomes(api, suspended, resume=True)
+        }
 
 
 @pytest.mark.parametrize("status", [400, 403, 422])
