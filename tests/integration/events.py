@@ -29,15 +29,15 @@ async def wait_for_event(
 ) -> dict[str, Any]:
     """Wait for an event with this reason; return the newest."""
 
-    def matching(found: Events) -> Events:
-        return [item for item in found if item["reason"] == reason and action in {item["action"], ""}]
+    def matching(listed: Events) -> Events:
+        return [item for item in listed if item["reason"] == reason and action in {item["action"], ""}]
 
     what = f"event {reason} of {kind} {name}"
-    found = await poll(
+    listed = await poll(
         lambda: events_of(harness, kind, name, **where),
         what,
         until=matching,
         seconds=seconds,
         log=harness.controller.log,
     )
-    return matching(found)[-1]
+    return matching(listed)[-1]

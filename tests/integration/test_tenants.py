@@ -115,7 +115,7 @@ async def pending(plane, environment: dict[str, str], namespace: str, count: int
     return await poll(
         items,
         f"{count} pending workloads",
-        until=lambda found: sum(bool(item["reason"]) for item in found) >= count,
+        until=lambda listed: sum(bool(item["reason"]) for item in listed) >= count,
     )
 
 
@@ -152,8 +152,8 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
         code, asked = await command(plane, {}, "pending", "-n", namespace, "-q", "shared", "-w", *server)
         assert (code, "does not apply --queue, --watch" in asked, "mine" in asked) == (0, True, True), asked
         code, table = await command(plane, environment, "pending", "-n", namespace)
-        found = ["mine" in table, "BlockedByQueueHead" in table, "secret" in table]
-        assert (code, found) == (0, [True, True, False]), table
+        shown = ["mine" in table, "BlockedByQueueHead" in table, "secret" in table]
+        assert (code, shown) == (0, [True, True, False]), table
         code, other = await command(plane, environment, "explain", "job", "secret-job", "-n", foreign)
         assert (code != 0, "you may not get workloads" in other) == (True, True), other
 
@@ -176,7 +176,11 @@ async def test_tenant_learns_position_and_reason_without_foreign_names(plane, tm
 async def expect_no_command_names_others(plane, environment: dict[str, str], namespace: str) -> None:
     """Run every command as the tenant, and compare what it prints with the names that the arguments do not contain."""
     groups = [(f"{group.name} ", group.typer_instance) for group in app.registered_groups]
-    known = {f"{prefix}{each.name}" for prefix, typer in [("", app), *groups] for each in typer.registered_commands}
+    known = {
+        f"{prefix}{registered.name}"
+        for prefix, typer in [("", app), *groups]
+        for registered in typer.registered_commands
+    }
     assert known == {*ASK, *READ_FILES}
     for name, variants in ASK.items():
         for arguments in variants:
@@ -184,7 +188,7 @@ async def expect_no_command_names_others(plane, environment: dict[str, str], nam
             hidden = {"secret-job", "secret-namespace", "secret-queue"} - {
                 *" ".join(arguments).replace("/", " ").split()
             }
-            assert not [each for each in hidden if each in text], (name, arguments, text)
+            assert not [word for word in hidden if word in text], (name, arguments, text)
     for query in ("", "?kind=Job&name=mine", "?name=secret-job", "?kind=HyperJob"):
         _, body = await ask(plane, environment, f"{namespace_path(namespace)}{query}")
         assert "secret" not in json.dumps(body), (query, body)
@@ -223,5 +227,7 @@ async def test_stock_role_lets_a_tenant_see_why_it_waits(etcd, tmp_path, role):
                     with pytest.raises(Forbidden):
                         await tenant.get(path)
             code, text = await command(plane, environment, "explain", "job", "mine", "-n", namespace)
-            shown = [each in text for each in ("at position 1 of 1", "InsufficientCapacity", "Queued since", "OTHERS")]
+            shown = [
+                phrase in text for phrase in ("at position 1 of 1", "InsufficientCapacity", "Queued since", "OTHERS")
+            ]
             assert (code, shown) == (0, [True] * 4), text

@@ -35,10 +35,12 @@ def registration(tmp_path: Path) -> list[dict[str, Any]]:
     keys = tmp_path / "webhook-keys"
     keys.mkdir(exist_ok=True)
     bundle = base64.b64encode(issue(keys).ca.encode()).decode()
-    found = list(yaml.safe_load_all(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1")))
-    for webhook in [webhook for item in found for webhook in item["webhooks"]]:
+    configurations = list(
+        yaml.safe_load_all(FILE.read_text().replace("https://webhook.invalid", "https://127.0.0.1:1"))
+    )
+    for webhook in [webhook for item in configurations for webhook in item["webhooks"]]:
         webhook["clientConfig"]["caBundle"] = bundle
-    return found
+    return configurations
 
 
 async def register(harness: Harness, configurations: list[dict[str, Any]]) -> None:
@@ -175,6 +177,6 @@ async def test_changed_webhook_is_repaired_where_enabled(plane, tmp_path):
             repaired = "webhook configuration repaired"
             await harness.controller.wait_for_log(repaired, times=number, seconds=DETECTION_SECONDS)
             await wait_for_metric(harness, 1)
-            found = await harness.karmada.read(MUTATING)
-            assert [webhook["failurePolicy"] for webhook in found["webhooks"]][:2] == ["Fail", "Fail"]
-            assert {webhook["clientConfig"]["caBundle"] for webhook in found["webhooks"]} == {bundle}
+            configuration = await harness.karmada.read(MUTATING)
+            assert [webhook["failurePolicy"] for webhook in configuration["webhooks"]][:2] == ["Fail", "Fail"]
+            assert {webhook["clientConfig"]["caBundle"] for webhook in configuration["webhooks"]} == {bundle}
