@@ -145,8 +145,8 @@ class Harness:
         version = self.job(name)["metadata"]["resourceVersion"]
 
         def has_seen():
-            found = self.binding(name)
-            return found and int(found["spec"]["resource"]["resourceVersion"]) >= int(version)
+            binding = self.binding(name)
+            return binding and int(binding["spec"]["resource"]["resourceVersion"]) >= int(version)
 
         self.wait(has_seen, f"{name} seen by the detector")
 
@@ -156,8 +156,8 @@ class Harness:
 
     def taint(self, cluster, *taints):
         """Set the taints of a cluster except those that Karmada sets."""
-        found = self.cluster(cluster)["spec"].get("taints", [])
-        kept = [item for item in found if item["key"].startswith("cluster.karmada.io/")]
+        present = self.cluster(cluster)["spec"].get("taints", [])
+        kept = [item for item in present if item["key"].startswith("cluster.karmada.io/")]
         self._labelled.add((cluster,))
         self.api.merge(f"{CLUSTERS}/{cluster}", {"spec": {"taints": [*kept, *taints]}})
 
@@ -212,9 +212,9 @@ class Harness:
 
     def works(self, cluster):
         """Return the works of the namespace that are not terminating."""
-        found = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
+        items = self.api.get(f"{WORKS}/v1alpha1/namespaces/karmada-es-{cluster}/works")["items"]
         note = "resourcebinding.karmada.io/namespace"
-        ours = [item for item in found if item["metadata"].get("annotations", {}).get(note) == self.namespace]
+        ours = [item for item in items if item["metadata"].get("annotations", {}).get(note) == self.namespace]
         return [our for our in ours if "deletionTimestamp" not in our["metadata"]]
 
     def clear(self):

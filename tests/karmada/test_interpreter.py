@@ -83,9 +83,9 @@ def interpreted(gated, harness):
     def is_taken_up():
         probe = f"probe-{uuid.uuid4().hex[:6]}"
         submit(harness, probe)
-        found = counted(harness, probe)
+        components = counted(harness, probe)
         harness.api.delete(f"{harness.jobs}/{probe}")
-        return found["worker"][0] == 3
+        return components["worker"][0] == 3
 
     wait_until(is_taken_up, "our interpreter in use")
     yield harness
@@ -94,12 +94,12 @@ def interpreted(gated, harness):
 
 def test_components_have_all_replicas_and_pod_requests(interpreted):
     submit(interpreted, "train")
-    found = counted(interpreted, "train")
-    assert {name: replicas for name, (replicas, _) in found.items()} == {"master": 1, "worker": 3, "default2": 2}
-    assert found["master"][1]["resourceRequest"] == {"cpu": "500m"}
-    assert found["worker"][1]["resourceRequest"] == {"cpu": "1"}
-    assert found["worker"][1]["nodeClaim"]["nodeSelector"] == {"disk": "ssd"}
-    assert found["default2"][1]["resourceRequest"] == {"memory": "1Gi"}
+    components = counted(interpreted, "train")
+    assert {name: replicas for name, (replicas, _) in components.items()} == {"master": 1, "worker": 3, "default2": 2}
+    assert components["master"][1]["resourceRequest"] == {"cpu": "500m"}
+    assert components["worker"][1]["resourceRequest"] == {"cpu": "1"}
+    assert components["worker"][1]["nodeClaim"]["nodeSelector"] == {"disk": "ssd"}
+    assert components["default2"][1]["resourceRequest"] == {"memory": "1Gi"}
 
 
 def test_job_completes_and_is_healthy_with_customization(interpreted):

@@ -28,8 +28,8 @@ def test_nodes_are_counted_by_their_lowest_free_grade(harness):
     harness.describe(name, nodes='[{"count": 4, "allocatable": {"cpu": "8", "memory": "32Gi"}}]')
 
     def counted():
-        found = harness.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
-        return {model["grade"]: model["count"] for model in found if model["count"]}
+        modelings = harness.cluster(name).get("status", {}).get("resourceSummary", {}).get("allocatableModelings", ())
+        return {model["grade"]: model["count"] for model in modelings if model["count"]}
 
     harness.wait(lambda: counted() == {3: 4}, "four empty nodes")
     models = harness.cluster(name)["spec"]["resourceModels"]
@@ -55,9 +55,9 @@ def test_unreachable_member_is_tainted_and_keeps_its_summary(harness):
     harness.describe(name, ready="False")
     harness.wait(lambda: not is_ready(harness.cluster(name)), "away")
     harness.wait(lambda: TAINT in harness.taints_of(name), "tainted")
-    found = harness.cluster(name)
-    assert found["status"]["resourceSummary"]["allocatable"]["cpu"] == "4"
-    assert {(taint["key"], taint["effect"]) for taint in found["spec"]["taints"]} == {(TAINT, "NoSchedule")}
+    cluster = harness.cluster(name)
+    assert cluster["status"]["resourceSummary"]["allocatable"]["cpu"] == "4"
+    assert {(taint["key"], taint["effect"]) for taint in cluster["spec"]["taints"]} == {(TAINT, "NoSchedule")}
     assert harness.targets("runs") == [name]
     harness.admit()
     harness.wait_for_conditions(Scheduled="NoClusterFit")
