@@ -127,9 +127,9 @@ async def names_of(api):
     names, lengths, token = [], [], ""
     while True:
         page = await api.list_page(THINGS, limit=64, token=token)
-        found = [json.loads(bytes(raw))["metadata"]["name"] for raw in page.items or ()]
-        names += found
-        lengths.append(len(found))
+        of_page = [json.loads(bytes(raw))["metadata"]["name"] for raw in page.items or ()]
+        names += of_page
+        lengths.append(len(of_page))
         token = page.metadata.continue_token
         if not token:
             return names, lengths
@@ -144,9 +144,9 @@ async def test_pages_are_halved_until_they_fit_and_remembered(server, api, monke
     large = things(100, 10_000)
     server.says("GET", THINGS, paging(*large, version=7))
     names, lengths = await names_of(api)
-    assert names == [each["metadata"]["name"] for each in large]
+    assert names == [manifest["metadata"]["name"] for manifest in large]
     assert set(lengths) == {4}
-    assert [int(each["limit"]) for each in server.seen("GET")][:6] == [64, 32, 16, 8, 4, 4]
+    assert [int(query["limit"]) for query in server.seen("GET")][:6] == [64, 32, 16, 8, 4, 4]
 
 
 async def test_pages_grow_again_after_large_objects(server, api, monkeypatch):

@@ -28,8 +28,8 @@ def message(
 
 def popped(queue: EventQueue) -> list[str]:
     notes = []
-    while (each := queue.pop()) is not None:
-        notes.append(each.note().removesuffix(" InsufficientCapacity"))
+    while (event_message := queue.pop()) is not None:
+        notes.append(event_message.note().removesuffix(" InsufficientCapacity"))
     return notes
 
 
@@ -56,7 +56,7 @@ def popped(queue: EventQueue) -> list[str]:
 )
 def test_messages_are_replaced_and_ordered_by_topic(messages, notes):
     queue = EventQueue(10)
-    assert [queue.put(each) for each in messages] == [None] * len(messages)
+    assert [queue.put(event_message) for event_message in messages] == [None] * len(messages)
     assert len(queue) == len(notes)
     assert popped(queue) == notes
 
@@ -71,13 +71,13 @@ def test_messages_are_replaced_and_ordered_by_topic(messages, notes):
 )
 def test_full_queue_drops_the_least_important_message(queued, late, dropped):
     queue = EventQueue(2)
-    assert [queue.put(each) for each in (*queued, late)][-1].uid == dropped
+    assert [queue.put(event_message) for event_message in (*queued, late)][-1].uid == dropped
     assert len(popped(queue)) == 2
 
 
 def written(note: str = "waits", *, instance: str = "me", regarding=(JOB, BINDING)) -> list[dict[str, Any]]:
     events = build_events(message("u2", note=note, regarding=regarding), instance, 1_700_000_000_123)
-    return [dict(each.manifest) for each in events]
+    return [dict(event.manifest) for event in events]
 
 
 def test_events_regard_job_and_binding():
@@ -91,7 +91,7 @@ def test_events_regard_job_and_binding():
 
 
 def test_same_content_has_the_same_event_name():
-    names = [each["metadata"]["name"] for note in ("one", "one", "two") for each in written(note)]
+    names = [event["metadata"]["name"] for note in ("one", "one", "two") for event in written(note)]
     assert names[0:2] == names[2:4]
     assert len(set(names)) == 4
 

@@ -135,8 +135,8 @@ async def test_cache_is_listed_again_only_where_needed(server, tmp_path, *, list
             await shelf.contains(cached)
             await informer.synced.wait()
             assert shelf.replaced == replaced
-    assert {each["log_level"] for each in logged} <= {"debug", "info", "warning"}
-    assert not any("exc_info" in each for each in logged)
+    assert {line["log_level"] for line in logged} <= {"debug", "info", "warning"}
+    assert not any("exc_info" in line for line in logged)
 
 
 @pytest.mark.parametrize("expires_at", [-1, 6])
@@ -148,7 +148,7 @@ async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, 
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
         await shelf.contains(
-            {each["metadata"]["name"]: int(each["metadata"]["resourceVersion"]) for each in [*small, *large]}
+            {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in [*small, *large]}
         )
         assert shelf.replaced == informer.lists == 1
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}

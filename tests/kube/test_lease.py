@@ -23,7 +23,7 @@ def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> 
 
 
 @pytest.mark.parametrize(
-    ("found", "takes"),
+    ("lease", "takes"),
     [
         pytest.param(observed(None), True, id="there-is-none"),
         pytest.param(observed(RELEASED), True, id="released"),
@@ -37,8 +37,8 @@ def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> 
         pytest.param(observed(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
     ],
 )
-def test_lease_is_acquired_only_after_holder_stopped_writing(found, takes):
-    assert can_acquire(US, found, TERMS, 100) is takes
+def test_lease_is_acquired_only_after_holder_stopped_writing(lease, takes):
+    assert can_acquire(US, lease, TERMS, 100) is takes
 
 
 @pytest.mark.parametrize(

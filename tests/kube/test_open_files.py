@@ -26,5 +26,5 @@ print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 )
 def test_open_files_are_raised(soft, hard, raised):
     command = [sys.executable, "-c", PROGRAM.format(soft=soft, hard=hard)]
-    found = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
-    assert found == [str(raised), str(hard)]
+    limits = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+    assert limits == [str(raised), str(hard)]
