@@ -8,8 +8,8 @@ from pathlib import Path
 def commands_in(folder: Path) -> dict[int, str]:
     """Return the running commands that name *folder*, by process ID."""
     table = subprocess.run(["ps", "-ewwo", "pid=,args="], capture_output=True, text=True, check=True).stdout
-    found = (line.split(maxsplit=1) for line in table.splitlines() if str(folder) in line)
-    return {int(pid): command for pid, command in found}
+    rows = (line.split(maxsplit=1) for line in table.splitlines() if str(folder) in line)
+    return {int(pid): command for pid, command in rows}
 
 
 def listens(port: int) -> bool:

@@ -9,8 +9,8 @@ SHORT = sorted(CRDS.glob("*.yaml"))
 
 
 def definition(file):
-    (found,) = read_manifests(file)
-    return found
+    (manifest,) = read_manifests(file)
+    return manifest
 
 
 def outline(manifest):
@@ -35,29 +35,29 @@ def test_binding_cluster_and_work_are_stored_unchanged(control_plane, file):
 
 
 def test_captured_object_is_stored_unchanged(captured_objects, control_plane):
-    for found in captured_objects("*"):
-        assert_stored(control_plane, found)
+    for captured in captured_objects("*"):
+        assert_stored(control_plane, captured)
 
 
-def assert_stored(plane, found):
-    defaults = {"resourceModels": default_models()} if found["kind"] == "Cluster" else {}
-    assert stored(plane.admin, found)["spec"] == defaults | found["spec"]
+def assert_stored(plane, captured):
+    defaults = {"resourceModels": default_models()} if captured["kind"] == "Cluster" else {}
+    assert stored(plane.admin, captured)["spec"] == defaults | captured["spec"]
 
 
 def test_real_crds_replace_the_short_ones(real_definitions, captured_objects, fresh_control_plane):
     plane = fresh_control_plane(crds=real_definitions)
-    for found in captured_objects("*"):
-        assert stored(plane.admin, found)["spec"] == found["spec"]
+    for captured in captured_objects("*"):
+        assert stored(plane.admin, captured)["spec"] == captured["spec"]
 
 
-def stored(api, found):
+def stored(api, captured):
     """Create a captured object without server-set fields, and return it as stored."""
     kept = ("name", "namespace", "labels", "annotations", "finalizers")
-    metadata = {key: value for key, value in found["metadata"].items() if key in kept and key != "finalizers"}
-    body = {key: value for key, value in found.items() if key != "status"} | {"metadata": metadata}
+    metadata = {key: value for key, value in captured["metadata"].items() if key in kept and key != "finalizers"}
+    body = {key: value for key, value in captured.items() if key != "status"} | {"metadata": metadata}
     where = metadata.get("namespace")
     if where:
         apply(api, [{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": where}}])
-    version, plural = found["apiVersion"], found["kind"].lower() + "s"
+    version, plural = captured["apiVersion"], captured["kind"].lower() + "s"
     folder = f"/apis/{version}/namespaces/{where}/{plural}" if where else f"/apis/{version}/{plural}"
     return api.create(f"{folder}?dryRun=All", body)

@@ -41,10 +41,10 @@ def test_unusable_home_is_replaced(is_account, tmp_path, monkeypatch):
     unusable, home = tmp_path / "file" / "home", tmp_path / "home"
     monkeypatch.setattr(folders, "_home_of_the_account", lambda: str(home if is_account else unusable))
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
-    found = cache_folder({"HOME": str(unusable)})
-    assert found.relative_to(tmp_path).parts[0] == ("home" if is_account else "temporary")
-    with exclusive(found / "lock", waiting=pytest.fail):
-        assert found.is_dir()
+    folder = cache_folder({"HOME": str(unusable)})
+    assert folder.relative_to(tmp_path).parts[0] == ("home" if is_account else "temporary")
+    with exclusive(folder / "lock", waiting=pytest.fail):
+        assert folder.is_dir()
 
 
 @pytest.mark.process

@@ -35,9 +35,9 @@ class Visitor:
         """Follow links by their texts, from the first page on, and return the text of the last page."""
         self.path = "/"
         for link in links:
-            found = re.findall(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', self.page(), re.DOTALL)
-            targets = [href for href, text in found if _text(text) == link]
-            assert targets, f"no link {link!r} on {self.path}: {[_text(text) for _, text in found]}"
+            anchors = re.findall(r'<a\b[^>]*?href="([^"]*)"[^>]*>(.*?)</a>', self.page(), re.DOTALL)
+            targets = [href for href, text in anchors if _text(text) == link]
+            assert targets, f"no link {link!r} on {self.path}: {[_text(text) for _, text in anchors]}"
             self.path = urljoin(self.path, unescape(targets[0]))
         return _text(self.page())
 

@@ -134,7 +134,7 @@ def test_job_in_another_state_than_expected_is_a_problem(spec, changes, problem,
     timeline, _ = followed(replace(JOB, **spec), *changes)
     result = evaluate(timeline.jobs.values(), ())
     assert timeline.is_over is (problem is None)
-    assert [found.text for found in result.problems] == ([f"{NAME} {problem}"] if problem else [])
+    assert [reported.text for reported in result.problems] == ([f"{NAME} {problem}"] if problem else [])
     assert result.logs_to_check == ([log] if log else [])
 
 
@@ -209,7 +209,7 @@ def test_each_stage_of_a_hyperjob_gets_one_entry():
 def test_hyperjob_in_another_state_than_expected_is_a_problem(statuses, plans, problem):
     tracker, _ = tracked(*statuses, plans=plans)
     assert all(progress.is_settled for progress in tracker.all.values()) is (problem is None)
-    assert [found.text for found in evaluate([], tracker.all.values()).problems] == ([problem] if problem else [])
+    assert [reported.text for reported in evaluate([], tracker.all.values()).problems] == ([problem] if problem else [])
 
 
 def test_example_jobs_are_submitted_unchanged():

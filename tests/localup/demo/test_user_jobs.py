@@ -56,11 +56,11 @@ class DemoUser:
     def entry(self, name, stage):
         """Return the text of the demo's timeline entry for a job's stage once it is printed."""
 
-        def found():
+        def entry_text():
             matches = (re.search(rf"{name} +{stage} +(.*)", line) for line in list(self.output))
             return next((match.group(1) for match in matches if match), None)
 
-        return wait_until(found, f"a line that {name} is {stage}")
+        return wait_until(entry_text, f"a line that {name} is {stage}")
 
     def _ask(self, resource, name, body=None):
         """Create *body* in the namespace of *name*, or list what is there."""

@@ -21,7 +21,7 @@ def binding(*, clusters=("m2",), tasks=(), health=None, generation=1):
 
 
 @pytest.mark.parametrize(
-    ("task", "found", "after", "stays"),
+    ("task", "fields", "after", "stays"),
     [
         pytest.param({}, {}, 599, True, id="no-health-yet"),
         pytest.param({}, {}, 601, False, id="timeout"),
@@ -33,8 +33,8 @@ def binding(*, clusters=("m2",), tasks=(), health=None, generation=1):
         pytest.param({"suppressDeletion": False}, {}, 1, False, id="confirmed"),
     ],
 )
-def test_eviction_task_stays_until_it_is_finished(task, found, after, stays):
-    judged = binding(tasks=[TASK | task], **found)
+def test_eviction_task_stays_until_it_is_finished(task, fields, after, stays):
+    judged = binding(tasks=[TASK | task], **fields)
     assert bool(unfinished_tasks(judged, timeout=600, now=NOON + after)) is stays
 
 
@@ -51,9 +51,9 @@ def test_cluster_is_tainted_by_readiness(ready, has, wanted):
     own = {"key": "repair", "effect": "NoSchedule"}
     conditions = [{"type": "Ready", "status": ready}] if ready else []
     cluster = {"metadata": {"name": "m1"}, "spec": {"taints": [own, *has]}, "status": {"conditions": conditions}}
-    found = tainted(cluster)
-    assert found["spec"]["taints"] == [own, *wanted]
-    assert tainted(found) is found
+    changed = tainted(cluster)
+    assert changed["spec"]["taints"] == [own, *wanted]
+    assert tainted(changed) is changed
 
 
 def test_eviction_adds_one_task():

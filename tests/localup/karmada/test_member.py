@@ -15,7 +15,7 @@ def key(name):
 
 
 def phases(cluster):
-    return {each.name: str(run.phase) for each, run in cluster.runs.items()}
+    return {workload.name: str(run.phase) for workload, run in cluster.runs.items()}
 
 
 def test_pods_beyond_the_gang_start_with_free_capacity():

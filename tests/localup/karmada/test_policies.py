@@ -48,8 +48,8 @@ def claimed_by(owner):
     ],
 )
 def test_the_best_policy_is_chosen(policies, chosen):
-    found = policy_of(TEMPLATE, policies)
-    assert (found["metadata"]["name"] if found else None) == chosen
+    best = policy_of(TEMPLATE, policies)
+    assert (best["metadata"]["name"] if best else None) == chosen
 
 
 def test_claimed_template_stays_while_its_policy_selects_it():

@@ -54,11 +54,11 @@ def test_work_equals_that_of_a_real_karmada(real_work, real_binding):
 
 def test_status_of_work_and_binding_equal_real_ones(real_work, real_binding):
     status = real_work["status"]["manifestStatuses"][0]["status"]
-    found = with_applied_status(real_work | {"status": {}}, status, "Healthy", now=NOON)["status"]
+    computed = with_applied_status(real_work | {"status": {}}, status, "Healthy", now=NOON)["status"]
     expected = copy.deepcopy(real_work["status"])
-    for item in (*found["conditions"], *expected["conditions"]):
+    for item in (*computed["conditions"], *expected["conditions"]):
         item.pop("lastTransitionTime")
-    assert found == expected
+    assert computed == expected
     bare = {k: v for k, v in real_binding["status"].items() if k != "aggregatedStatus"}
     assert aggregate_status(real_binding | {"status": bare}, [real_work], now=NOON) == real_binding
 
