@@ -47,7 +47,7 @@ def override(*overriders, selectors=(JOB,), rules=True):
     """Return an OverridePolicy with each of *overriders* in a rule, or one in its deprecated field."""
     spec = {"resourceSelectors": list(selectors)} if selectors is not None else {}
     if rules:
-        spec["overrideRules"] = [{"overriders": each} for each in overriders]
+        spec["overrideRules"] = [{"overriders": overrider} for overrider in overriders]
     else:
         (spec["overriders"],) = overriders
     return {
@@ -290,9 +290,9 @@ def test_operators_are_warned(guarded, body, warned):
     ]
     body = json.dumps(body | {"kind": f"Cluster{body['kind']}"}).encode()
 
-    def found():
+    def is_as_expected():
         status, warnings, _ = send(guarded, "POST", f"{POLICY}/{path}?dryRun=All", body, identity="admin")
         assert status == 201
         return warned in str(warnings) if warned else warnings == []
 
-    wait_until(found, f"warning {warned!r}", seconds=10)
+    wait_until(is_as_expected, f"warning {warned!r}", seconds=10)

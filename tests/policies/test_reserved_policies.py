@@ -82,7 +82,7 @@ def batch_hyperjob(pod_class=None, **changes):
 @pytest.mark.parametrize("replicas", [(400_000,), (600, 401)], ids=["of-one-job", "of-all-jobs"])
 def test_tenant_hyperjob_is_limited_to_1000_parts(reserved, tenant, replicas):
     """The CRD refuses it before any webhook is called; an object of 250 bytes once stopped admission for minutes."""
-    jobs = [{"name": f"j{place}", "replicas": each, "templateSpec": spec()} for place, each in enumerate(replicas)]
+    jobs = [{"name": f"j{place}", "replicas": count, "templateSpec": spec()} for place, count in enumerate(replicas)]
     with pytest.raises(ApiError, match="1000") as refused:
         tenant.create(HYPERJOBS, hyperjob() | {"spec": {"replicatedJobs": jobs}})
     assert refused.value.status == 422
