@@ -162,7 +162,9 @@ async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answ
         assert time.monotonic() - began >= 0.2 * (len(patch_answers) - 1)
     assert stage.store.confirmed == ([cached] if confirmed else [])
     assert [uid for uid, _ in stage.store.rolled_back] == ([] if confirmed else ["u1"])
-    assert [(found.uid, found.resource_version) for found in stage.store.bindings] == ([cached] if cached else [])
+    assert [(cached_binding.uid, cached_binding.resource_version) for cached_binding in stage.store.bindings] == (
+        [cached] if cached else []
+    )
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (len(patch_answers), len(get_answers))
 
 

@@ -166,8 +166,8 @@ def test_eviction_creates_tasks_with_grace_period():
 )
 def test_eviction_after_failed_start_records_backoff(reason, back_off, has_run, expected, message):
     decided = Evict(changed(WORKLOAD, has_run=has_run), reason, back_off=back_off)
-    found = facts(paused=False, record=RECORD, clusters=ON_M1)
-    made = decision_write(decided, found, excluded_clusters=dict.fromkeys(back_off.excluded_clusters, "mark"))
+    observed = facts(paused=False, record=RECORD, clusters=ON_M1)
+    made = decision_write(decided, observed, excluded_clusters=dict.fromkeys(back_off.excluded_clusters, "mark"))
     record = record_of(made)
     assert (record.evictions, record.attempts, record.startup_failed_at, record.back_off_until) == expected
     assert record.excluded_clusters == dict.fromkeys(back_off.excluded_clusters, "mark")
