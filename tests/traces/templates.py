@@ -142,7 +142,7 @@ class TemplateLoad:
         while len(self.jobs) < jobs:
             queue, namespace = self._random.choices(namespaces, weights)[0]
             self._add_burst(queue, namespace, jobs)
-        ordered = sorted((each.job for each in self.jobs.values()), key=lambda job: (job.at, job.name))
+        ordered = sorted((entry.job for entry in self.jobs.values()), key=lambda job: (job.at, job.name))
         size = LoadSize(jobs=jobs, queues=len(queues), clusters=3, load=load, seed=seed)
         shares = {queue: self._random.randint(1, 4) for queue in queues}
         self.load = Load(

@@ -41,7 +41,7 @@ def test_every_queue_gets_the_same_jobs():
 
 @pytest.mark.parametrize("clusters", [1, 2])
 def test_small_cohort_load_is_near_the_ideal_makespan(clusters):
-    assert {each.allocatable["cpu"] for each in cohorts_load(SMALL, clusters=clusters).clusters} == {
+    assert {cluster.allocatable["cpu"] for cluster in cohorts_load(SMALL, clusters=clusters).clusters} == {
         120_000 // clusters
     }
     summary = summarise(played(SMALL, clusters=clusters))

@@ -48,7 +48,7 @@ def test_every_job_fits_the_first_cluster_and_finishes(generate):
 def test_higher_load_means_fewer_nodes_for_the_same_jobs(generate):
     light, heavy = (generate(LoadSize(jobs=500, load=load)) for load in (50, 200))
     assert light.jobs == heavy.jobs
-    cpus = [sum(each.allocatable["cpu"] for each in load.clusters) for load in (light, heavy)]
+    cpus = [sum(cluster.allocatable["cpu"] for cluster in load.clusters) for load in (light, heavy)]
     assert cpus[0] > cpus[1]
 
 
@@ -78,10 +78,10 @@ def test_alibaba_has_fractional_gpus_and_service_classes():
     assert {job.priority_class for job in load.jobs} <= set(load.classes)
 
 
-@pytest.mark.parametrize(("gpus", "pods", "each"), [(1, 1, 1), (8, 1, 8), (12, 2, 6), (16, 2, 8), (128, 16, 8)])
-def test_gpu_job_has_equal_pods_that_fit_a_node(gpus, pods, each):
+@pytest.mark.parametrize(("gpus", "pods", "per_pod"), [(1, 1, 1), (8, 1, 8), (12, 2, 6), (16, 2, 8), (128, 16, 8)])
+def test_gpu_job_has_equal_pods_that_fit_a_node(gpus, pods, per_pod):
     [task] = gpu_tasks(gpus)
-    assert (task.replicas, dict(task.request)[GPU]) == (pods, each * 1000)
+    assert (task.replicas, dict(task.request)[GPU]) == (pods, per_pod * 1000)
 
 
 def test_quantiles_are_interpolated_logarithmically():
