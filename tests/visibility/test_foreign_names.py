@@ -63,7 +63,7 @@ def test_no_text_names_objects_of_others(queues, clusters, workloads, policy, la
     state.plan(worlds.NOW)
     plan = state.plan(worlds.NOW + later)
     for namespace in NAMESPACES:
-        foreign = {each.name for each in state.workloads.values() if each.namespace != namespace}
+        foreign = {workload.name for workload in state.workloads.values() if workload.namespace != namespace}
         for queue, text in texts_for(state, plan, namespace):
             named = set(re.findall(r"[a-z]+-\d+|q\d+", text))
             assert not named & foreign, text
