@@ -65,10 +65,10 @@ def test_deeply_nested_value_hides_no_other_field(opening, closing):
     ],
 )
 def test_invalid_number_keeps_the_object(raw):
-    found = decode_priority_class(raw)
-    assert found.metadata.name == "a"
-    assert found.value == 0
-    assert found.decode_errors
+    decoded = decode_priority_class(raw)
+    assert decoded.metadata.name == "a"
+    assert decoded.value == 0
+    assert decoded.decode_errors
 
 
 @pytest.mark.parametrize(
