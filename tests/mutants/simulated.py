@@ -42,11 +42,11 @@ def main(arguments: Sequence[str]) -> int:
         for mutant in chosen:
             tree.apply(mutant)
             try:
-                found = first_violation(tree, seed=options.seed, hours=options.hours)
+                violation = first_violation(tree, seed=options.seed, hours=options.hours)
             finally:
                 tree.revert(mutant)
-            unseen += not found
-            print(f"{mutant.name}: {found[:200] or 'not found'}", flush=True)  # noqa: T201 -- the output of a command
+            unseen += not violation
+            print(f"{mutant.name}: {violation[:200] or 'not found'}", flush=True)  # noqa: T201 -- the output of a command
     print(f"{len(chosen) - unseen} of {len(chosen)} found within {options.hours} simulated hours")  # noqa: T201
     return 1 if unseen else 0
 
