@@ -112,8 +112,8 @@ def captured_objects(pytestconfig: pytest.Config) -> Callable[[str], list[dict[s
     return read
 
 
-def _items(found: dict[str, Any]) -> list[dict[str, Any]]:
-    return found["items"] if found["kind"] == "List" else [found]
+def _items(document: dict[str, Any]) -> list[dict[str, Any]]:
+    return document["items"] if document["kind"] == "List" else [document]
 
 
 def _folder_of(config: pytest.Config, name: str) -> Path:

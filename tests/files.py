@@ -21,5 +21,5 @@ _Loader.yaml_implicit_resolvers = {
 
 def read_object(file: Path) -> dict[str, Any]:
     """Return the only object in *file*."""
-    (found,) = yaml.load_all(file.read_text(), Loader=_Loader)
-    return dict(found)
+    (document,) = yaml.load_all(file.read_text(), Loader=_Loader)
+    return dict(document)

@@ -24,25 +24,25 @@ def field_paths(kind: Any) -> Iterator[Path]:
 
 
 def _below(kind: Any, path: Path, seen: tuple[Any, ...]) -> Iterator[Path]:
-    for each in _alternatives(kind):
-        origin = get_origin(each)
+    for alternative in _alternatives(kind):
+        origin = get_origin(alternative)
         if origin is dict:
             yield (*path, "a")
-            yield from _below(get_args(each)[1], (*path, "a"), seen)
+            yield from _below(get_args(alternative)[1], (*path, "a"), seen)
         elif origin in {list, tuple}:
             yield (*path, 0)
-            yield from _below(get_args(each)[0], (*path, 0), seen)
-        elif each not in seen:
-            for name, inner in _members(each):
+            yield from _below(get_args(alternative)[0], (*path, 0), seen)
+        elif alternative not in seen:
+            for name, inner in _members(alternative):
                 yield (*path, name)
-                yield from _below(inner, (*path, name), (*seen, each))
+                yield from _below(inner, (*path, name), (*seen, alternative))
 
 
 def _alternatives(kind: Any) -> Iterator[Any]:
     if get_origin(kind) in {Union, UnionType}:
-        for each in get_args(kind):
-            if each is not NoneType:
-                yield from _alternatives(each)
+        for alternative in get_args(kind):
+            if alternative is not NoneType:
+                yield from _alternatives(alternative)
     else:
         yield kind
 
@@ -76,5 +76,5 @@ def _with(document: Any, path: Path, value: Any) -> Any:
         return items[1:] if value is MISSING and not rest else [_with(items[0], rest, value), *items[1:]]
     members = document if isinstance(document, dict) else {}
     if value is MISSING and not rest:
-        return {name: each for name, each in members.items() if name != step}
+        return {name: member for name, member in members.items() if name != step}
     return {**members, step: _with(members.get(step), rest, value)}

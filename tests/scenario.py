@@ -78,21 +78,21 @@ class Scenario:
 
     def _jobs(self, entries: Sequence[Mapping[str, Any]]) -> list[Workload]:
         """Parse *entries*, each younger than all before; a repeated job keeps its age."""
-        found = []
+        jobs = []
         for entry in entries:
             for workload in workloads(entry, 1000 * self._entries, now=self.now):
                 before = self.state.workloads.get(workload.uid)
                 keeps_age = before is not None and "since" not in entry
-                found.append(replace(workload, created_at=before.created_at) if keeps_age else workload)
+                jobs.append(replace(workload, created_at=before.created_at) if keeps_age else workload)
             self._entries += 1
-        return found
+        return jobs
 
     def _in_order(self, things: Sequence[Any]) -> list[Any]:
         return list(reversed(things)) if self._reverse else list(things)
 
     def by_name(self, name: str) -> Workload:
         """Return the first workload with this name."""
-        return next(each for each in self.state.workloads.values() if each.name == name)
+        return next(workload for workload in self.state.workloads.values() if workload.name == name)
 
     def play(self, step: Mapping[str, Any]) -> Outcome:
         """Apply the events of *step*, plan, and return the outcome."""
@@ -122,14 +122,18 @@ class Scenario:
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(published=[wait.workload.name for wait in plan.waits])
         outcome.expired = [
-            each.workload.name for each in plan.record_updates if each.nomination is None and each.reservation is None
+            update.workload.name
+            for update in plan.record_updates
+            if update.nomination is None and update.reservation is None
         ]
         outcome.reserved = {
-            each.workload.name: reserved_on(each.reservation) for each in plan.record_updates if each.reservation
+            update.workload.name: reserved_on(update.reservation)
+            for update in plan.record_updates
+            if update.reservation
         }
-        outcome.requeued = [each.name for each in plan.reschedules]
+        outcome.requeued = [workload.name for workload in plan.reschedules]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
-        names = {uid: each.name for uid, each in self.state.workloads.items()}
+        names = {uid: workload.name for uid, workload in self.state.workloads.items()}
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 outcome.evicted.append(decision.workload.name)
@@ -137,14 +141,14 @@ class Scenario:
                 outcome.reasons[decision.workload.name] = decision.reason
                 continue
             outcome.order.append(decision.workload.name)
-            outcome.admitted[decision.workload.name] = [each.name for each in decision.clusters]
+            outcome.admitted[decision.workload.name] = [target.name for target in decision.clusters]
         for workload in self.state.workloads.values():
             refusal = self.state.refusal(workload.uid)
             if refusal is not None:
                 outcome.waiting[workload.name] = refusal
         for name in self.state.queues_with_pending():
             outcome.positions |= {
-                each.name: place for place, each in enumerate(self.state.pending_workloads(name), start=1)
+                workload.name: place for place, workload in enumerate(self.state.pending_workloads(name), start=1)
             }
         return outcome
 
@@ -168,4 +172,4 @@ def documents() -> tuple[tuple[str, Mapping[str, Any]], ...]:
 
 def rows(expected: Mapping[str, Any] | None) -> dict[str, dict[str, int]]:
     """Parse the expected amounts of queues, clusters or jobs."""
-    return {name: amounts(each) for name, each in (expected or {}).items()}
+    return {name: amounts(written) for name, written in (expected or {}).items()}

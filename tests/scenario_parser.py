@@ -90,12 +90,12 @@ def known(written: Mapping[str, Any], keys: str) -> Mapping[str, Any]:
 
 def amounts(written: Mapping[str, Any] | None) -> dict[str, int]:
     """Parse ``{u: 2, gpu: 1, memory: 4Gi}``; u is one CPU with one GiB."""
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for name, value in (written or {}).items():
         parts = [("cpu", value), ("memory", f"{value}Gi")] if name == "u" else [(resource(name), value)]
-        for each, quantity in parts:
-            found[each] = found.get(each, 0) + parse_quantity(each, str(quantity))
-    return found
+        for resource_name, quantity in parts:
+            sums[resource_name] = sums.get(resource_name, 0) + parse_quantity(resource_name, str(quantity))
+    return sums
 
 
 def resource(name: str) -> str:
@@ -104,11 +104,11 @@ def resource(name: str) -> str:
 
 def requirements(written: Mapping[str, Any] | None) -> tuple[Requirement, ...]:
     """Parse ``{tier: gpu}`` or ``{tier: [In, gpu, fast]}``."""
-    found = []
+    parsed = []
     for key, value in (written or {}).items():
         operator, *values = value if isinstance(value, list) else ("In", value)
-        found.append(Requirement(key, operator, tuple(map(str, values))))
-    return tuple(found)
+        parsed.append(Requirement(key, operator, tuple(map(str, values))))
+    return tuple(parsed)
 
 
 def names(written: Iterable[str] | None) -> tuple[ClusterName, ...]:
@@ -128,7 +128,8 @@ def placement(written: Mapping[str, Any] | None) -> Placement:
     """Parse a placement; one cluster for the whole workload unless ``spread`` is given."""
     written = known(written or {}, PLACEMENT)
     spread = tuple(
-        Spread(each.get("by", "cluster"), each.get("min", 1), each.get("max", 0)) for each in written.get("spread", ())
+        Spread(entry.get("by", "cluster"), entry.get("min", 1), entry.get("max", 0))
+        for entry in written.get("spread", ())
     )
     return Placement(
         affinity=affinity(written["affinity"]) if "affinity" in written else None,
@@ -136,10 +137,10 @@ def placement(written: Mapping[str, Any] | None) -> Placement:
             Term(term["name"], affinity(term), tuple(map(affinity, term.get("overflow", ()))))
             for term in written.get("terms", ())
         ),
-        tolerations=tuple(Toleration(**each) for each in written.get("tolerations", ())),
+        tolerations=tuple(Toleration(**entry) for entry in written.get("tolerations", ())),
         spread=spread if "spread" in written else ONE_CLUSTER,
         divided=written.get("divided", False),
-        weights=tuple(StaticWeight(affinity(each), each["weight"]) for each in written.get("weights", ())),
+        weights=tuple(StaticWeight(affinity(entry), entry["weight"]) for entry in written.get("weights", ())),
     )
 
 
@@ -153,7 +154,9 @@ def cluster(written: Mapping[str, Any]) -> Cluster:
         provider=written.get("provider", ""),
         region=written.get("region", ""),
         zones=tuple(written.get("zones", ())),
-        taints=tuple(Taint(each["key"], each.get("value", ""), each["effect"]) for each in written.get("taints", ())),
+        taints=tuple(
+            Taint(entry["key"], entry.get("value", ""), entry["effect"]) for entry in written.get("taints", ())
+        ),
         enablements=frozenset(KINDS[kind] for kind in written.get("enables", KINDS)),
         ready=written.get("ready", True),
         deleting=written.get("deleting", False),
@@ -190,8 +193,8 @@ def task(written: Mapping[str, Any]) -> Task:
         replicas=written.get("replicas", 1),
         minimum=written.get("minAvailable"),
         pod=PodTemplate(
-            containers=tuple(container(each) for each in written.get("containers", ())),
-            init=tuple(container(each) for each in written.get("init", ())),
+            containers=tuple(container(entry) for entry in written.get("containers", ())),
+            init=tuple(container(entry) for entry in written.get("init", ())),
             overhead=amounts(written.get("overhead")),
             requests=amounts(written.get("requests")),
             limits=amounts(written.get("limits")),
@@ -204,18 +207,18 @@ def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
     """Parse the requests of a job: ``tasks`` of a template, ``replicas`` of ``asks``, or just ``asks``."""
     asked = amounts(written.get("asks"))
     if "tasks" in written:
-        job = JobTemplate(tuple(task(each) for each in written["tasks"]), written.get("minAvailable", 0))
+        job = JobTemplate(tuple(task(entry) for entry in written["tasks"]), written.get("minAvailable", 0))
         classes = written.get("classes", {})
         gang = gang_minimum(job, lambda name: classes.get(name, 0))
         sets = pod_sets(job, lambda name: classes.get(name, 0))
-        found = SchedulingRequirements(total_requests(job), gang, pods=pod_requests(job), pod_sets=sets)
+        requested = SchedulingRequirements(total_requests(job), gang, pods=pod_requests(job), pod_sets=sets)
     elif "replicas" in written:
         whole = scale(asked, written["replicas"])
-        found = SchedulingRequirements(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
+        requested = SchedulingRequirements(whole, whole, api=KINDS["Deployment"], replicas=written["replicas"])
     else:
-        found = SchedulingRequirements(asked, amounts(written["gang"]) if "gang" in written else asked)
+        requested = SchedulingRequirements(asked, amounts(written["gang"]) if "gang" in written else asked)
     return replace(
-        found,
+        requested,
         placement=placement(written.get("placement")),
         observed_term=written.get("term", ""),
         preferred_clusters=names(written.get("prefers")),
@@ -281,7 +284,7 @@ def reserved(written: Mapping[str, Any], now: int) -> Reservation:
     ``clusters: {m: {u: 1}, n: {u: 2}}`` instead of ``cluster`` and ``asks`` gives what is reserved on several
     clusters.
     """
-    parts = {name: amounts(each) for name, each in written.get("clusters", {}).items()}
+    parts = {name: amounts(entry) for name, entry in written.get("clusters", {}).items()}
     demand = amounts(written["asks"]) if "asks" in written else None
     if "cluster" in written and demand is not None:
         parts[written["cluster"]] = demand
@@ -312,8 +315,8 @@ def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: in
 def policy(written: Mapping[str, Any] | None) -> Policy:
     written = known(written or {}, POLICY)
     tenants = tuple(
-        Tenant(tuple(each["namespaces"]), tuple(each.get("queues", ())), tuple(each.get("priorityClasses", ())))
-        for each in written.get("tenants", ())
+        Tenant(tuple(entry["namespaces"]), tuple(entry.get("queues", ())), tuple(entry.get("priorityClasses", ())))
+        for entry in written.get("tenants", ())
     )
     return Policy(
         queue_order=written.get("queueOrder", "PriorityFirst"),
@@ -359,7 +362,7 @@ def advance_reservation(written: Mapping[str, Any]) -> AdvanceReservation:
 def node_shapes(written: Mapping[str, Any]) -> NodeShapes:
     """Parse ``{clusters: {names: [m]}, nodes: [{count: 4, has: {gpu: 8}}]}``."""
     known(written, "clusters nodes")
-    nodes = tuple(NodeShape(each["count"], tuple(sorted(amounts(each["has"]).items()))) for each in written["nodes"])
+    nodes = tuple(NodeShape(entry["count"], tuple(sorted(amounts(entry["has"]).items()))) for entry in written["nodes"])
     return NodeShapes(affinity(written["clusters"]), nodes)
 
 

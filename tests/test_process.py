@@ -40,13 +40,13 @@ class Running:
                 self._heard.notify_all()
 
     async def says(self, text: str, **expected: Any) -> dict[str, Any]:
-        def found() -> dict[str, Any] | None:
+        def matching_line() -> dict[str, Any] | None:
             matches = (line for line in self.lines if text in line["event"] and expected.items() <= line.items())
             return next(matches, None)
 
         async with asyncio.timeout(LIMIT_SECONDS), self._heard:
-            await self._heard.wait_for(found)
-            return found() or {}
+            await self._heard.wait_for(matching_line)
+            return matching_line() or {}
 
     async def page(self, path: str) -> str:
         port = (await self.says("controller started"))["port"]
