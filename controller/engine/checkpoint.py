@@ -107,7 +107,7 @@ def take_history(engine: Engine) -> History:
         backfilled=tuple(sorted(engine.context.windows.backfilled.items())),
         spent_budgets=tuple(sorted(engine.context.windows.spent.items())),
         idle_reservations=tuple(sorted(cycle.idle_reservations.by_owner.items())),
-        incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda each: each[0].key)),
+        incomplete_gangs=tuple(sorted(cycle.startup.incomplete_gangs.items(), key=lambda item: item[0].key)),
         admitted_so_far=tuple(sorted(engine.context.admitted_so_far)),
         accepted=tuple(sorted(engine.index.accepted)),
         usability_changed_at=cluster_usage.usability_changed_at,

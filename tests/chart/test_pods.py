@@ -127,11 +127,11 @@ def test_tc6_webhook_stays_available_during_updates(rendered):
 @pytest.mark.parametrize("mode", ["SelfSigned", "External"])
 def test_upgrade_publishes_a_renewed_ca_before_its_certificates(render, mode):
     pod = render({"certs": {"mode": mode}}).pods()["vg-volcano-global-install-1"]
-    (container,) = [each for each in pod["initContainers"] if each["name"] == "certificates"]
+    (container,) = [candidate for candidate in pod["initContainers"] if candidate["name"] == "certificates"]
     settings = parse_flags(["ensure", *container["args"]])
     assert settings.webhook_configuration == ("volcano-global",)
     assert (settings.before_registration, settings.external) == (True, mode == "External")
-    (mount,) = [each for each in container["volumeMounts"] if each["name"] == "karmada"]
+    (mount,) = [candidate for candidate in container["volumeMounts"] if candidate["name"] == "karmada"]
     assert str(settings.kubeconfig.parent) == mount["mountPath"]
 
 

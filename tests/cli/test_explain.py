@@ -132,7 +132,7 @@ def test_own_guarantee_is_available_and_not_for_others(explain):
     documents = cluster("m", {"cpu": 10}), *guaranteed, queue("c"), *old, job("j", {"cpu": 4}, queue="a")
     waiting = explain(*documents, output="json").answer["waiting"]
     assert waiting["reason"] == "BlockedByGuarantee"
-    assert [each["message"] for each in waiting["missing"]] == [
+    assert [shortfall["message"] for shortfall in waiting["missing"]] == [
         "all clusters together: requests 4 cpu, free 3, lacks 1; guaranteed to others: b 3"
     ]
     assert waiting["remedy"] == "add 1 cpu to cluster 'm' (10 allocatable)"

@@ -187,8 +187,8 @@ VIOLATIONS: dict[Callable[[Story], None], str] = {
 def test_violation_is_reported_by_its_invariant(violate, invariant):
     story = Story()
     violate(story)
-    found = violations(Evidence(story.changes, story.requests))
-    assert {violation.split()[0] for violation in found} == {invariant}
+    reported = violations(Evidence(story.changes, story.requests))
+    assert {violation.split()[0] for violation in reported} == {invariant}
 
 
 def admit_past_one_for_another_cluster(story: Story) -> None:

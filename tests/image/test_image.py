@@ -106,7 +106,7 @@ def test_tc4_process_starts_unprivileged_and_read_only(tree, tmp_path):
 _START = """
 import runpy, sys
 tree, process = sys.argv[1:]
-sys.path[:] = [tree, *(each for each in sys.path if "site-packages" not in each)]
+sys.path[:] = [tree, *(folder for folder in sys.path if "site-packages" not in folder)]
 sys.dont_write_bytecode = True
 sys.argv = [process, "--help"]
 runpy.run_module(process, run_name="__main__", alter_sys=True)

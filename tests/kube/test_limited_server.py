@@ -35,15 +35,15 @@ async def answer_to(handler, requests) -> list[bytes]:
     """Return the status lines of the answers to *requests*, each on a connection of its own."""
     server = LimitedServer(handler, max_connections=10)
     sockets = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
-    found = []
+    lines = []
     async with sockets:
         for request in requests:
             reader, writer = await asyncio.open_connection(*sockets.sockets[0].getsockname())
             writer.write(request)
-            found.append((await reader.readline()).strip())
+            lines.append((await reader.readline()).strip())
             writer.close()
         await server.shutdown(1)
-    return found
+    return lines
 
 
 async def test_malformed_requests_are_logged_once_in_one_line(server_log):

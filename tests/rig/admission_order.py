@@ -97,7 +97,7 @@ class AdmissionOrder:
             elif before is not None and before.listed and (now is None or not (now.holds or now.listed)):
                 # An evicted workload is charged until no cluster reports it any more.
                 left = replace(self._hold(before, change.at), is_anywhere=True)
-                self._ended = [each for each in self._ended if each[1] != before.uid or each[0] > change.at]
+                self._ended = [release for release in self._ended if release[1] != before.uid or release[0] > change.at]
                 if before.uid not in {uid for _, uid, _ in self._ended}:
                     self._ended.append((change.at, before.uid, left))
 

@@ -65,8 +65,8 @@ async def gone(admin, resource, name):
 def binding_on(cluster, template_uid="", phase="Completed"):
     """Return the binding of the part ``llm-t-0``."""
     on_cluster = {"clusters": [cluster], "phases": {cluster: phase}}
-    found = binding("llm-t-0", namespace=NAMESPACE, paused=False, template_uid=template_uid, **on_cluster)
-    return Store().bindings.decode(found)
+    manifest = binding("llm-t-0", namespace=NAMESPACE, paused=False, template_uid=template_uid, **on_cluster)
+    return Store().bindings.decode(manifest)
 
 
 def observed(manifest, *, namespace=NAMESPACE, uid, **metadata):
