@@ -120,7 +120,7 @@ def _node(node: TreeNode, depth: int, y: int) -> str:
     used = round(inner * (shown.used_part if shown else 0), 1)
     borrowed = round(inner * (shown.borrowed_part if shown else 0), 1)
     fair = round(inner * (shown.fair_part if shown else 0), 1)
-    name = str(escape(row.name if len(row.name) < 21 else f"{row.name[:19]}…"))  # noqa: PLR2004 -- what fits
+    name = str(escape(row.name if len(row.name) < 21 else f"{row.name[:19]}…"))  # noqa: PLR2004 -- characters that fit
     full = str(escape(row.name))
     label = f"{full}: {row.pending} pending, {row.admitted} admitted"
     count = f'<text class="more" x="{x + _NODE_WIDTH + 6}" y="{y + 28}">+{node.hidden}</text>'

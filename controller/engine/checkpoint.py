@@ -111,13 +111,13 @@ def take_history(engine: Engine) -> History:
         admitted_so_far=tuple(sorted(engine.context.admitted_so_far)),
         accepted=tuple(sorted(engine.index.accepted)),
         usability_changed_at=cluster_usage.usability_changed_at,
-        has_begun=cluster_usage._has_begun,  # noqa: SLF001 - what it remembers is its own affair but for this
-        has_usability_changed=cluster_usage._has_usability_changed,  # noqa: SLF001 - the same
+        has_begun=cluster_usage.has_begun,
+        has_usability_changed=cluster_usage.has_usability_changed,
     )
 
 
 def _cluster_history(cluster_state: ClusterState) -> ClusterHistory:
-    ended = tuple(cluster_state.recently_freed._charges)  # noqa: SLF001 - the same
+    ended = tuple(cluster_state.recently_freed.charges)
     estimates = cluster_state.estimates.checkpoint() if cluster_state.estimates is not None else None
     return ClusterHistory(
         cluster_state.name,
@@ -188,8 +188,8 @@ def _restore_timers(engine: Engine, history: History) -> None:
     engine.context.admitted_so_far = frozenset(history.admitted_so_far)
     engine.index.accepted = set(history.accepted)
     cluster_usage.usability_changed_at = history.usability_changed_at
-    cluster_usage._has_begun = history.has_begun  # noqa: SLF001 - it is being given back its own
-    cluster_usage._has_usability_changed = history.has_usability_changed  # noqa: SLF001 - the same
+    cluster_usage.has_begun = history.has_begun
+    cluster_usage.has_usability_changed = history.has_usability_changed
 
 
 def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
@@ -210,7 +210,7 @@ def _is_as_saved(cluster_state: ClusterState, history: ClusterHistory) -> bool:
         cluster_state.cluster == history.cluster
         and cluster_state.external_usage == history.external_usage
         and cluster_state.changed_at == history.changed_at
-        and tuple(cluster_state.recently_freed._charges) == history.recently_freed  # noqa: SLF001 - the same
+        and tuple(cluster_state.recently_freed.charges) == history.recently_freed
     )
 
 

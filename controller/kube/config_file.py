@@ -68,7 +68,7 @@ class WatchedFile(ABC, Generic[Content]):
         except ValueError as error:
             if str(error) != self.error:
                 message = f"{self.NAME} not loaded, the old one stays in force"
-                log.error(message, file=str(self._path), error=str(error))  # noqa: TRY400 -- it says it all
+                log.error(message, file=str(self._path), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
             self.error = str(error)
             return False
         self.error = None

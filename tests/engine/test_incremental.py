@@ -233,8 +233,8 @@ def fresh(state: Engine, now: int) -> Engine:
     built.cluster_usage._touched = {site.name for site in state.cluster_usage}
     built.cluster_usage._root_limit = None
     built.cluster_usage.usability_changed_at = state.cluster_usage.usability_changed_at
-    built.cluster_usage._has_usability_changed = state.cluster_usage._has_usability_changed
-    built.cluster_usage._has_begun = state.cluster_usage._has_begun
+    built.cluster_usage.has_usability_changed = state.cluster_usage.has_usability_changed
+    built.cluster_usage.has_begun = state.cluster_usage.has_begun
     competed = state.cycle.starvation_timers.heads.items()
     heads = {queue: head for queue, head in competed if queue in built.pending.queues}
     built.cycle.starvation_timers.restore(heads, state.cycle.starvation_timers.expirations)

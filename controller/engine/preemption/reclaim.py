@@ -190,7 +190,7 @@ class PriorityPreemptionPolicy:
         """Allow every candidate."""
         return True
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - no branch loses anything
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - the queue itself evicts
         """Return ``True``: preemptor and victim share a queue."""
         return True
 

@@ -193,7 +193,10 @@ class ClusterUsage:
         self._root_limit: Resources | None = None
         self.usability_changed_at: int | None = None
         """When a cluster last became usable or unusable; before the first plan, according to its condition."""
-        self._has_begun = self._has_usability_changed = False
+        self.has_begun = False
+        """Whether a plan was made; until then the first observation of a cluster is no change."""
+        self.has_usability_changed = False
+        """Whether a cluster became usable or unusable since the last plan."""
         self._is_estimating = False
 
     def __contains__(self, name: ClusterName) -> bool:
@@ -235,8 +238,8 @@ class ClusterUsage:
         """Add or update a cluster, observed at *now*."""
         cluster_state = self.cluster_state(cluster.name)
         is_new, before, external_usage = cluster_state.is_unknown, cluster_state.cluster, cluster_state.external_usage
-        self._has_usability_changed |= self._has_begun and cluster_state.is_usable != cluster.is_usable
-        if not self._has_begun and cluster.ready_changed_at is not None:
+        self.has_usability_changed |= self.has_begun and cluster_state.is_usable != cluster.is_usable
+        if not self.has_begun and cluster.ready_changed_at is not None:
             changed_at = min(cluster.ready_changed_at, now)
             self.usability_changed_at = max(self.usability_changed_at or changed_at, changed_at)
         cluster_state.cluster = cluster
@@ -296,7 +299,7 @@ class ClusterUsage:
     def remove(self, name: ClusterName) -> None:
         """Remove a cluster; its charges stay until the workloads change."""
         cluster_state = self.cluster_state(name)
-        self._has_usability_changed |= self._has_begun and cluster_state.is_usable
+        self.has_usability_changed |= self.has_begun and cluster_state.is_usable
         cluster_state.cluster = None
         self._released += cluster_state.orphans.charges
         cluster_state.orphans = NO_ORPHANS
@@ -436,9 +439,9 @@ class ClusterUsage:
 
     def refresh(self, now: int, settle_ms: int) -> None:
         """Update external usage wherever it may have changed."""
-        if self._has_usability_changed:
-            self.usability_changed_at, self._has_usability_changed = now, False
-        self._has_begun = True
+        if self.has_usability_changed:
+            self.usability_changed_at, self.has_usability_changed = now, False
+        self.has_begun = True
         if settle_ms != self._settle_ms:
             self._settle_ms = settle_ms
             self._touched.update(self._settling)

@@ -286,9 +286,9 @@ class _QuotaOverlay(Quota):
         self.direct = _CopyOnWrite(quota.direct)
         self.guaranteed = quota.guaranteed
         self.free_counts = defaultdict(int)
-        self._sums = _ReservedCopies(quota._sums, self.allocated, self.guaranteed)  # noqa: SLF001 - it is one itself
+        self._sums = _ReservedCopies(quota._sums, self.allocated, self.guaranteed)  # noqa: SLF001 - of the same class
         self._smallest_limits = quota._smallest_limits  # noqa: SLF001 - the limits are the same
-        self._limiting = quota._limiting  # noqa: SLF001 - as above
+        self._limiting = quota._limiting  # noqa: SLF001 - the same
 
 
 class _CopyOnWrite(_Amounts):

@@ -9,29 +9,29 @@ from controller.engine.state.resources import EMPTY, Resources, add, nonzero, su
 class RecentlyFreed:
     """Charges that were freed recently and that a cluster's summary may still include."""
 
-    __slots__ = ("_charges", "total")
+    __slots__ = ("charges", "total")
 
     def __init__(self) -> None:
-        self._charges: list[tuple[int, Resources]] = []
+        self.charges: list[tuple[int, Resources]] = []
         """The time of each and the charge, the earliest first."""
         self.total: Resources = EMPTY
 
     def __bool__(self) -> bool:
-        return bool(self._charges)
+        return bool(self.charges)
 
     @property
     def earliest(self) -> int:
         """Return when the earliest charge was freed."""
-        return self._charges[0][0]
+        return self.charges[0][0]
 
     def add(self, charge: Resources, now: int) -> None:
         """Add a charge that was freed at *now*."""
-        insort(self._charges, (now, charge), key=itemgetter(0))
+        insort(self.charges, (now, charge), key=itemgetter(0))
         self.total = add(self.total, charge)
 
     def forget(self, until: int) -> None:
         """Drop what was freed at *until* or before."""
-        past = bisect_right(self._charges, until, key=itemgetter(0))
+        past = bisect_right(self.charges, until, key=itemgetter(0))
         if past:
-            self.total = nonzero(subtract(self.total, total(charge for _, charge in self._charges[:past])))
-            del self._charges[:past]
+            self.total = nonzero(subtract(self.total, total(charge for _, charge in self.charges[:past])))
+            del self.charges[:past]
