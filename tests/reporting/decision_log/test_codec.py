@@ -4,7 +4,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, get_args, get_type_hints
 
 import pytest
-from hypothesis import Phase, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from controller.engine.state.hierarchy import QueueName
@@ -40,8 +40,12 @@ def every_field(entry: object) -> object:
 
 
 @pytest.mark.parametrize("kind", [kind for kind in _TYPES.values() if kind is not DecisionEntry])
-# Shrinking entries with all their fields takes minutes.
-@settings(draws(3), phases=[Phase.generate])
+# Shrinking entries with all their fields takes minutes, and many draws of a workload are too large to be used.
+@settings(
+    draws(3),
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large, HealthCheck.filter_too_much],
+)
 @given(st.data())
 def test_encoded_entries_are_decoded_unchanged(kind, data):
     pen, eye = EntryEncoder(), EntryDecoder()
