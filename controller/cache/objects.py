@@ -476,17 +476,12 @@ def was_evicted_unplaced(binding: CachedBinding) -> bool:
     return not record.admits or not (binding.targets or binding.progress)
 
 
-def is_leaving(binding: CachedBinding) -> bool:
-    """Whether clusters report it where it is not placed, without eviction tasks: Karmada removes it there."""
+def left_clusters(binding: CachedBinding) -> set[ClusterName]:
+    """Return the clusters that report it where it is not placed, without eviction tasks: Karmada removes it there."""
     details = binding.details
     # A dependency is also where the bindings that require it are placed.
     if not binding.progress or details.evicting or details.deleting or details.is_dependency:
-        return False
-    return bool(left_clusters(binding))
-
-
-def left_clusters(binding: CachedBinding) -> set[ClusterName]:
-    """Return the clusters that report it although it is not placed there."""
+        return set()
     return {reported.cluster for reported in binding.progress} - {target.name for target in binding.targets}
 
 

@@ -27,7 +27,6 @@ from controller.cache.objects import (
     CachedTemplate,
     TemplateKey,
     is_aborted,
-    is_leaving,
     left_clusters,
     was_evicted_unplaced,
 )
@@ -423,11 +422,12 @@ class Store(ObjectCollections):
 
     def _has_leftover_work(self, binding: CachedBinding, now: int) -> bool:
         """Whether a ready cluster reports a workload that Karmada should have removed there by *now*."""
-        removal = self._assumed.removal(binding.uid, binding.generation, now, leaving=is_leaving(binding))
+        left = left_clusters(binding)
+        removal = self._assumed.removal(binding.uid, binding.generation, now, leaving=bool(left))
         if removal is None:
             return False
         if removal.until <= now:
-            reporting = [self.clusters.get(name) for name in left_clusters(binding)]
+            reporting = [self.clusters.get(name) for name in left]
             if any(cached is not None and cached.cluster.is_usable for cached in reporting):
                 return True
             # An unreachable cluster removes nothing.
