@@ -62,9 +62,9 @@ class Write(msgspec.Struct, frozen=True):
 
     def is_done(self, facts: CachedBinding) -> bool:
         """Return whether *facts* show the effect of this write, even if another client caused it."""
-        is_same = facts.uid == self.uid
-        if not is_same or self.effect == "touch":
-            return is_same and facts.resource_version > self.resource_version
+        return facts.uid == self.uid and self._has_effect(facts)
+
+    def _has_effect(self, facts: CachedBinding) -> bool:
         match self.effect:
             case "admit" | "resume":
                 return not facts.is_suspended
@@ -73,6 +73,8 @@ class Write(msgspec.Struct, frozen=True):
             case "note":
                 record = facts.record
                 return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
+            case "touch":
+                return facts.resource_version > self.resource_version
             case "observe":
                 return facts.details.observed_term == self.term
             case "hold" | "record":
