@@ -130,10 +130,7 @@ class DynamicInformers:
     async def _find_path(self, kind: ApiKind) -> str | None:
         """Return the path at which a kind can be listed, empty if it cannot, ``None`` if that is unknown."""
         try:
-            path = await served_path(self._api, kind)
-            if path:
-                # Without permission to list it, this kind must not block the others.
-                await self._api.list_page(path, limit=1)
+            path = await listable_path(self._api, kind)
         except (Forbidden, NotFound) as error:
             self._log_unavailable(kind, str(error))
             return ""
@@ -175,6 +172,17 @@ async def served_path(api: Api, kind: ApiKind) -> str:
         ),
         "",
     )
+
+
+async def listable_path(api: Api, kind: ApiKind) -> str:
+    """Return the path at which a kind can be listed, empty if it is not served; raises `ApiError` if it cannot.
+
+    An informer would wait for ever where listing is not permitted.
+    """
+    path = await served_path(api, kind)
+    if path:
+        await api.list_page(path, limit=1)
+    return path
 
 
 Informers = MutableMapping[str, Informer[Any]]

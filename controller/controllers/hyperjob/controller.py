@@ -18,7 +18,7 @@ import structlog
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
-from controller.cache.dynamic_informers import served_path
+from controller.cache.dynamic_informers import listable_path
 from controller.cache.objects import (
     VOLCANO_JOB,
     BindingKey,
@@ -259,14 +259,11 @@ class HyperJobController:
     async def _is_served(self, resource: Resource) -> bool | None:
         """Return whether HyperJobs of a group can be watched, ``None`` if that is unknown."""
         try:
-            if not await served_path(self._api, ApiKind(resource.api_version, resource.kind)):
-                return False
-            # Without permission to list them, they must not block the admission.
-            await self._api.list_page(resource.path, limit=1)
+            return bool(await listable_path(self._api, ApiKind(resource.api_version, resource.kind)))
         except (ApiError, msgspec.MsgspecError) as error:
             log.warning("discovery failed", group=resource.group, error=str(error))
+            # Without permission to list them, they must not block the admission.
             return False if isinstance(error, Forbidden | NotFound | Unauthorized) else None
-        return True
 
     async def _until_synced(self) -> None:
         for informer in tuple(self._informers.values()):
