@@ -301,8 +301,9 @@ class AdmissionPass:
         """Return whether estimators have answered for all *chosen* workloads; query them where they have not."""
         if not self.context.policy.node_estimates:
             return True
-        clusters = [(part, [charge.cluster for charge in choice.cluster_charges]) for part, choice in chosen]
-        settled = [self.has_estimates(part, names) for part, names in clusters]
+        settled = [
+            self.has_estimates(part, [charge.cluster for charge in choice.cluster_charges]) for part, choice in chosen
+        ]
         return all(settled)
 
     def has_estimates(self, workload: Workload, clusters: Sequence[ClusterName]) -> bool:
