@@ -137,6 +137,18 @@ def admitted(
     return [job(name, requests, queue=queue, namespace=namespace), placed]
 
 
+def reclaim_due() -> list[dict[str, Any]]:
+    """Return a state in which the next cycle evicts the running job a-1 for b-1; a-2 runs on."""
+    return [
+        configuration(reclaim={"enabled": True}),
+        cluster("m", units(2)),
+        *(queue(name, deserved=units(1)) for name in "ab"),
+        *admitted("a-1", units(1), on="m", queue="a"),
+        *admitted("a-2", units(1), on="m", queue="a"),
+        job("b-1", units(1), queue="b"),
+    ]
+
+
 def policy(name: str, placement: dict[str, Any], *selectors: dict[str, Any], **spec: Any) -> dict[str, Any]:
     chosen = selectors or ({"apiVersion": VOLCANO_JOB, "kind": "Job"},)
     return {

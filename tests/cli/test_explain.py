@@ -7,7 +7,6 @@ from controller.api.clusters import decode_cluster
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.translate.clusters import translate_cluster
 from tests.cli.manifests import (
-    admitted,
     binding,
     cluster,
     configuration,
@@ -15,6 +14,7 @@ from tests.cli.manifests import (
     jobs,
     priority_class,
     queue,
+    reclaim_due,
     running,
     units,
     write,
@@ -288,15 +288,7 @@ def test_workload_without_namespace_is_explained(explain):
 
 
 def test_explain_says_that_this_cycle_evicts_the_job(run, tmp_path):
-    path = write(
-        tmp_path,
-        configuration(reclaim={"enabled": True}),
-        cluster("m", units(2)),
-        *(queue(name, deserved=units(1)) for name in "ab"),
-        *admitted("a-1", units(1), on="m", queue="a"),
-        *admitted("a-2", units(1), on="m", queue="a"),
-        job("b-1", units(1), queue="b"),
-    )
+    path = write(tmp_path, *reclaim_due())
     head, _, _ = run("explain", "job", "ml/a-1", "-f", path).out.partition("\n")
     assert head == (
         "Job ml/a-1 is admitted, and evicted by this scheduling cycle (Reclaimed); "

@@ -13,7 +13,7 @@ from controller.cli.render.plan import plan_table
 from controller.cli.reports.plan import plan_report
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
-from tests.cli.manifests import NOW, admitted, binding, cluster, configuration, job, queue, running, units, write
+from tests.cli.manifests import NOW, binding, cluster, configuration, job, queue, reclaim_due, running, write
 
 
 @pytest.fixture
@@ -87,15 +87,7 @@ def test_listing_is_selected_and_sorted(run, state, arguments, expected):
 
 
 def test_top_lists_workloads_that_the_next_cycle_evicts(run, tmp_path):
-    path = write(
-        tmp_path,
-        configuration(reclaim={"enabled": True}),
-        cluster("m", units(2)),
-        *(queue(name, deserved=units(1)) for name in "ab"),
-        *admitted("a-1", units(1), on="m", queue="a"),
-        *admitted("a-2", units(1), on="m", queue="a"),
-        job("b-1", units(1), queue="b"),
-    )
+    path = write(tmp_path, *reclaim_due())
     decisions = run("plan", "-f", path, "-o", "json", "--now", NOW).answer["decisions"]
     assert [decision["name"] for decision in decisions if decision["action"] == "Evict"] == ["a-1"]
     workloads = run("top", "-f", path, "-o", "json", "--now", NOW).answer["workloads"]
