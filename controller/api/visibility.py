@@ -46,6 +46,8 @@ class VisibleWorkload(msgspec.Struct, rename="camel", frozen=True):
     clusters: tuple[str, ...] = ()
     raised_priority: int | msgspec.UnsetType = msgspec.UNSET
     """The priority as raised by waiting; left out where it is not raised."""
+    group: str = ""
+    """The API group of *kind*; empty for the core group, and from an older controller."""
 
 
 class VisibleQueue(msgspec.Struct, rename="camel", frozen=True):

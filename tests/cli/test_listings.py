@@ -7,9 +7,11 @@ from dataclasses import replace
 
 import pytest
 
+from controller.api.visibility import VisibleQueue, VisibleWorkload, VisibleWorkloads
 from controller.cli.input.offline import read_offline_state
 from controller.cli.render.output import PLAIN, Format, serialize
 from controller.cli.render.plan import plan_table
+from controller.cli.render.visibility import pending_listing
 from controller.cli.reports.plan import plan_report
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
@@ -191,3 +193,19 @@ def test_root_counts_workloads_outside_the_hierarchy(run, tmp_path):
     listed = run("queues", "--next-cycle", "-f", write(tmp_path, *documents), "-o", "json").answer["queues"]
     root = next(report for report in listed if report["name"] == "root")
     assert (root["pending"], root["nextCycle"]["admitted"], root["nextCycle"]["pending"]) == (3, 1, 2)
+
+
+def test_list_of_tenant_has_all_formats():
+    amounts = {"cpu": "1"}
+    report = VisibleWorkloads(
+        "ml",
+        (
+            VisibleWorkload("Job", "a", "q", "Pending", 0, None, 2, 3, "InQueue", group="batch.volcano.sh"),
+            VisibleWorkload("Job", "runs", "q", "Admitted", 0, None, group="batch.volcano.sh"),
+        ),
+        queues=(VisibleQueue("q", 1, 2, amounts, amounts, amounts, amounts),),
+    )
+    listing = pending_listing(report)
+    assert listing.format(Format.NAME) == "job.batch.volcano.sh/ml/a"
+    assert listing.format(Format.CSV) == "QUEUE,POSITION,KIND,NAME,SINCE,REASON\nq,2 of 3,Job,a,,InQueue"
+    assert listing.format(Format.TABLE).split("\n\n")[1].startswith("QUEUE")

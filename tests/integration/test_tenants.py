@@ -32,7 +32,15 @@ RBAC = "/apis/rbac.authorization.k8s.io/v1"
 ASK = {
     "plan": [[]],
     "queues": [[], ["secret-queue"], ["--next-cycle"]],
-    "pending": [[], ["-A"], ["-n", "secret-namespace"], ["-q", "secret-queue"], ["-o", "json"]],
+    "pending": [
+        [],
+        ["-A"],
+        ["-n", "secret-namespace"],
+        ["-q", "secret-queue"],
+        ["-o", "json"],
+        ["-o", "csv"],
+        ["-o", "name"],
+    ],
     "top": [[], ["-n", "secret-namespace"]],
     "clusters": [[]],
     "data": [[]],

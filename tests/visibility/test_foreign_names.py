@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from controller.api.quantity import parse_quantity
 from controller.api.visibility import VisibleWorkloads
 from controller.cli.render.output import PLAIN
-from controller.cli.render.visibility import pending_text, workload_text
+from controller.cli.render.visibility import pending_listing, workload_text
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
 from controller.engine.policy import HeadReservation
@@ -43,7 +43,7 @@ def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName
     for workload in workloads_of(state, scan.workloads[namespace]):
         queues = tuple(queues_of(state, {name: part for name, part in parts.items() if name == workload.queue}))
         answer = VisibleWorkloads(namespace, (describe(state, workload, scan),), queues=queues)
-        shown = (msgspec.json.encode(answer).decode(), pending_text(answer, PLAIN), workload_text(answer, PLAIN))
+        shown = (msgspec.json.encode(answer).decode(), pending_listing(answer).text(), workload_text(answer, PLAIN))
         texts += [(workload.queue, text) for text in shown]
     return texts + [
         (wait.workload.queue, pending_note(wait)) for wait in plan.waits if wait.workload.namespace == namespace

@@ -195,15 +195,15 @@ class CommonOptions:
         if not is_listing:
             return str(to_text(report, style))
         listing: Listing = to_text(report)
-        if self.output is Format.NAME:
-            return "\n".join(listing.names)
-        if self.output is Format.CSV:
-            return listing.csv()
-        return listing.text(style, is_wide=self.output is Format.WIDE)
+        return listing.format(self.output, style)
 
     def print_report(self, report: R, to_text: Callable[[R, OutputStyle], str]) -> None:
         """Print a report that is not of a snapshot."""
         print_report(report, self.output, to_text)
+
+    def print_list(self, report: R, to_listing: Callable[[R], Listing]) -> None:
+        """Print a list of objects that is not of a snapshot."""
+        print_text(serialize(report, self.output) or to_listing(report).format(self.output, output_style(sys.stdout)))
 
     async def _live_snapshot(self, api: "Api", changes: "Changes | None" = None) -> "Snapshot":
         from controller.cli.input.live import live_snapshot  # noqa: PLC0415 -- see the module

@@ -101,7 +101,7 @@ def _answer(
     import asyncio  # noqa: PLC0415 -- `--help` of every command imports this module
 
     from controller.cli.input.visibility import VisibilityError  # noqa: PLC0415 -- importing the client takes long
-    from controller.cli.render.visibility import pending_text, workload_text  # noqa: PLC0415
+    from controller.cli.render.visibility import pending_listing, workload_text  # noqa: PLC0415
     from controller.kube.kubeconfig import KubeconfigError  # noqa: PLC0415
 
     try:
@@ -114,7 +114,10 @@ def _answer(
             f"Job {namespace}/{name} is not known: no policy selects it, or it does not exist"
         ) from error
     sys.stderr.write(f"note: {escape(f'only namespace {namespace} is shown, as the controller answers it')}\n")
-    options.print_report(report, workload_text if name else pending_text)
+    if name:
+        options.print_report(report, workload_text)
+    else:
+        options.print_list(report, pending_listing)
 
 
 async def _read(

@@ -93,11 +93,16 @@ class Listing:
     """The text in place of a table without rows."""
     notes: Sequence[str] = field(default=())
     """Paragraphs below the table."""
+    details: Sequence["Listing"] = field(default=())
+    """Tables about something else, below the notes."""
 
     def text(self, style: OutputStyle = PLAIN, *, is_wide: bool = False) -> str:
         """Return the table and the notes."""
         body = table(*self._shown(is_wide=is_wide), style) if self.rows else self.empty
-        return "\n\n".join([body, *(paragraph(note, style) for note in self.notes)])
+        notes = (paragraph(note, style) for note in self.notes)
+        return "\n\n".join(
+            [body, *notes, *(detail.text(style, is_wide=is_wide) for detail in self.details if detail.rows)]
+        )
 
     def csv(self) -> str:
         """Return all columns as comma-separated values."""
@@ -113,6 +118,12 @@ class Listing:
             for row in self.rows
         )
         return page.getvalue().rstrip("\n")
+
+    def format(self, output: Format, style: OutputStyle = PLAIN) -> str:
+        """Return the table, the names or the values, as *output* says."""
+        if output is Format.NAME:
+            return "\n".join(self.names)
+        return self.csv() if output is Format.CSV else self.text(style, is_wide=output is Format.WIDE)
 
     def _shown(self, *, is_wide: bool) -> tuple[list[Column], list[Row]]:
         shown = [index for index, column in enumerate(self.columns) if is_wide or not column.is_wide]

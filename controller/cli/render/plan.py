@@ -272,7 +272,7 @@ def pending_listing(report: Pending, *, is_narrowed: bool = False) -> Listing:
     return Listing(
         columns,
         [_pending_row(workload, with_start=with_start) for workload in report.pending],
-        [_object_name(workload) for workload in report.pending],
+        [object_name(workload.kind, workload.group, workload.namespace, workload.name) for workload in report.pending],
         "No selected workload is pending." if is_narrowed else "No workload is pending.",
         (note,) if count else (),
     )
@@ -332,7 +332,9 @@ def top_listing(report: WorkloadUsages, *, is_narrowed: bool = False) -> Listing
         )
         for workload in report.workloads
     ]
-    names = [_object_name(workload) for workload in report.workloads]
+    names = [
+        object_name(workload.kind, workload.group, workload.namespace, workload.name) for workload in report.workloads
+    ]
     empty = "No selected workload is admitted." if is_narrowed else "No workload is admitted."
     return Listing(columns, rows, names, empty)
 
@@ -370,10 +372,9 @@ def _cluster_rows(cluster: ClusterReport) -> Iterator[Row]:
         yield *head, unit, *(in_unit(name, column) for column in columns), cluster.problem
 
 
-def _object_name(workload: PendingReport | UsageReport) -> str:
-    """Return the name of a workload as ``kubectl get -o name`` prints it, after its namespace."""
-    kind = ".".join(part for part in (workload.kind.lower(), workload.group) if part)
-    return f"{kind}/{object_path(workload.namespace, workload.name)}"
+def object_name(kind: str, group: str, namespace: str, name: str) -> str:
+    """Return the name of an object as ``kubectl get -o name`` prints it, after its namespace."""
+    return f"{'.'.join(part for part in (kind.lower(), group) if part)}/{object_path(namespace, name)}"
 
 
 def object_path(namespace: str, name: str) -> str:

@@ -6,7 +6,8 @@ import msgspec
 
 from controller.api.visibility import VisibleWorkload, VisibleWorkloads
 from controller.cli.render.amounts import in_unit, resource_title
-from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
+from controller.cli.render.output import Cell, Column, Listing, OutputStyle, paragraph
+from controller.cli.render.plan import object_name
 
 _COLUMNS = (
     Column("QUEUE"),
@@ -27,28 +28,32 @@ _QUEUE_COLUMNS = (
 )
 
 
-def pending_text(report: VisibleWorkloads, style: OutputStyle) -> str:
-    """Format the pending workloads as a table; *of* counts the workloads of other namespaces too."""
+def pending_listing(report: VisibleWorkloads) -> Listing:
+    """Return the table of the pending workloads; *of* counts the workloads of other namespaces too."""
     pending = [item for item in report.items if item.position is not None]
-    more = f"{report.remaining} more workloads are not shown." if report.remaining else ""
-    if not pending:
-        return paragraph(f"Nothing is pending in namespace {report.namespace}. {more}".strip(), style)
-    rows = [
-        (item.queue, f"{item.position} of {item.of}", item.kind, item.name, item.since or "", item.reason)
-        for item in pending
-    ]
-    queues = _queue_table(report, style)
-    return "\n\n".join([table(_COLUMNS, rows, style), *([paragraph(more, style)] if more else []), *queues])
+    more = [f"{report.remaining} more workloads are not shown."] if report.remaining else []
+    return Listing(
+        _COLUMNS,
+        [
+            (item.queue, f"{item.position} of {item.of}", item.kind, item.name, item.since or "", item.reason)
+            for item in pending
+        ],
+        [object_name(item.kind, item.group, report.namespace, item.name) for item in pending],
+        f"Nothing is pending in namespace {report.namespace}.",
+        more,
+        [_queue_listing(report)] if pending else (),
+    )
 
 
 def workload_text(report: VisibleWorkloads, style: OutputStyle) -> str:
     """Format one workload with its reason."""
     lines = [line for item in report.items for line in _lines(report.namespace, item, style)]
-    return "\n\n".join(["\n".join(lines), *_queue_table(report, style)])
+    queues = _queue_listing(report)
+    return "\n\n".join(["\n".join(lines), *([queues.text(style)] if queues.rows else [])])
 
 
-def _queue_table(report: VisibleWorkloads, style: OutputStyle) -> Iterator[str]:
-    """Yield a table of the queues: what the namespace uses of them, what all others use together, and their limits."""
+def _queue_listing(report: VisibleWorkloads) -> Listing:
+    """Return a table of the queues: what the namespace uses of them, what all others use together, and their limits."""
     rows = [
         (
             queue.name,
@@ -61,8 +66,7 @@ def _queue_table(report: VisibleWorkloads, style: OutputStyle) -> Iterator[str]:
         for queue in report.queues
         for resource in queue.allocated
     ]
-    if rows:
-        yield table(_QUEUE_COLUMNS, rows, style)
+    return Listing(_QUEUE_COLUMNS, rows)
 
 
 def _lines(namespace: str, item: VisibleWorkload, style: OutputStyle) -> Iterator[str]:
