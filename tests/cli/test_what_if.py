@@ -31,6 +31,7 @@ def applied(text, kind, body):
     ("text", "spec"),
     [
         pytest.param("queue/a.spec.weight=3", {"weight": 3}, id="number"),
+        pytest.param("queue.scheduling.volcano.sh/a.spec.weight=3", {"weight": 3}, id="kind-with-group"),
         pytest.param("queue/a.spec.capability.cpu=20", {"weight": 1, "capability": {"cpu": 20}}, id="new-mapping"),
         pytest.param(
             "queue/a.spec.capability.'nvidia.com/gpu'=8",
@@ -60,6 +61,7 @@ def test_what_if_finds_names_with_dots_and_list_items():
     [
         pytest.param("weight=3", "is not a change; write KIND/NAME.FIELD=VALUE", id="no-object"),
         pytest.param("queue/a.spec.weight", "is not a change", id="no-value"),
+        pytest.param("job.batch/a.spec.weight=3", "write job.batch.volcano.sh", id="other-group"),
         pytest.param("queue/a.spec.x[=3", "cannot read the field path at '[", id="bad-path"),
         pytest.param("queue/a.spec.weight.x=3", "x is not a field of 1", id="field-of-a-number"),
         pytest.param("queue/a.spec.tasks[0].x=3", "there is no item [0]; the list has 0", id="missing-item"),

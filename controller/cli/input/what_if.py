@@ -69,7 +69,16 @@ def _parse(text: str) -> WhatIf:
         raise InputError(f"--what-if: {text!r} is not a change; write KIND/NAME.FIELD=VALUE, for example {example}")
     namespace, _, name = rest[: start.start()].rpartition("/")
     path = tuple(_steps(text, rest[start.start() + 1 :]))
-    return WhatIf(text, kind.lower(), namespace, name, path, _value(written.strip()))
+    return WhatIf(text, _kind(kind.lower()), namespace, name, path, _value(written.strip()))
+
+
+def _kind(text: str) -> str:
+    """Return the kind of ``kind`` or ``kind.group``, as ``-o name`` prints it; raise `InputError`."""
+    kind, _, group = text.partition(".")
+    groups = {resource.group for resource in WIRE_TYPES if resource.kind.lower() == kind}
+    if group and groups and group not in groups:
+        raise InputError(f"--what-if: objects of {text!r} are not read; write {kind}.{', '.join(sorted(groups))}")
+    return kind
 
 
 def _steps(text: str, path: str) -> Iterator[Step]:
