@@ -296,7 +296,10 @@ class ConsoleServer:
 
         def connect() -> asyncio.Protocol:
             if len(server.connections) >= self._settings.max_connections:
-                return _Refused()
+                oldest = next(filter(self._is_silent, server.connections), None)
+                if oldest is None:
+                    return _Refused()
+                self._close_silent(oldest)
             return server()
 
         loop = asyncio.get_running_loop()
@@ -321,10 +324,14 @@ class ConsoleServer:
 
         return made
 
-    def _close_silent(self, protocol: asyncio.Protocol) -> None:
+    def _is_silent(self, protocol: asyncio.Protocol) -> bool:
+        """Return whether no complete request was received on an open connection."""
         transport = getattr(protocol, "transport", None)
-        if transport is not None and transport not in self._served:
-            abort(transport)
+        return transport is not None and not transport.is_closing() and transport not in self._served
+
+    def _close_silent(self, protocol: asyncio.Protocol) -> None:
+        if self._is_silent(protocol):
+            abort(protocol.transport)  # type: ignore[attr-defined] # that of aiohttp
 
 
 class _Refused(asyncio.Protocol):

@@ -56,7 +56,12 @@ class ConsoleSettings(BaseModel):
     refresh_seconds: Seconds = Field(
         2, description="minimum interval of updates of the pages; it grows with the duration of an update"
     )
-    max_connections: int = Field(1_000, ge=10, le=100_000, description="connections at once; further ones are closed")
+    max_connections: int = Field(
+        1_000,
+        ge=10,
+        le=100_000,
+        description="connections at once; of more, the oldest one without a request is closed, or the new one",
+    )
     max_streams: int = Field(400, ge=1, le=100_000, description="open streams of live updates for all users together")
     max_streams_per_user: int = Field(20, ge=1, le=1_000, description="open streams of live updates of one user")
     requests_per_second: float = Field(

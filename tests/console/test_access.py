@@ -218,16 +218,26 @@ async def test_connection_without_a_request_is_closed(model, monkeypatch):
 
 async def test_connections_are_limited(model):
     async with console_of(model, port=0, max_connections=10) as console, console.server.serve(None) as port:
-        held = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        writer.write(b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n")
-        try:
-            answer = await reader.read()
-        except ConnectionError:
-            answer = b""
-        assert answer == b""
-        for _, open_writer in (*held, (reader, writer)):
-            open_writer.close()
+
+        async def connect():
+            return await asyncio.open_connection("127.0.0.1", port)
+
+        async def status_line(streams, request=b"GET /login HTTP/1.1\r\nHost: localhost\r\n\r\n"):
+            reader, writer = streams
+            writer.write(request)
+            try:
+                return await reader.read(12)
+            except ConnectionError:
+                return b""
+
+        opened = [await connect() for _ in range(11)]
+        # The oldest connection without a request is closed for the eleventh.
+        assert await status_line(opened[0], b"") == b""
+        assert {await status_line(streams) for streams in opened[1:]} == {b"HTTP/1.1 200"}
+        opened.append(await connect())
+        assert await status_line(opened[-1]) == b""
+        for _, writer in opened:
+            writer.close()
 
 
 async def test_bodies_are_limited(console):
