@@ -23,6 +23,7 @@ from console.settings import ConsoleSettings
 from console.views.listing import BadQueryError, ForbiddenError, NotVisibleError, Query
 from controller.kube.access_reviews import RefusedError, User, failure
 from controller.kube.errors import ApiError
+from controller.kube.listener import Handshakes, Listener
 from controller.kube.serving_certificate import Certificate, abort
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -302,16 +303,13 @@ class ConsoleServer:
                 self._close_silent(oldest)
             return server()
 
-        loop = asyncio.get_running_loop()
-        context = certificate.context if certificate is not None else None
-        sockets = await loop.create_server(
-            self._limited(connect), self._settings.host, self._settings.port, ssl=context
-        )
+        tls = Handshakes(certificate.context, self._settings.max_connections) if certificate is not None else None
+        listener = await Listener.open(self._limited(connect), self._settings.host, self._settings.port, tls)
         try:
-            yield int(sockets.sockets[0].getsockname()[1])
+            yield listener.port
         finally:
             self.stop()
-            sockets.close()
+            await listener.close()
             await runner.cleanup()
 
     def _limited(self, connect: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:

@@ -16,7 +16,7 @@ from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, utc_now
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache
-from webhook.server import Listener, listen, listen_tls
+from webhook.server import Server, listen, listen_tls
 from webhook.settings import WebhookSettings, parse_flags
 from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 
@@ -82,7 +82,7 @@ class Webhook:
         """Start draining."""
         self.stopping.set()
 
-    async def _drain(self, secure: Listener, plain: Listener) -> None:
+    async def _drain(self, secure: Server, plain: Server) -> None:
         self.app.draining = True
         log.info("webhook draining", seconds=self.settings.drain_seconds)
         await asyncio.sleep(self.settings.drain_seconds)

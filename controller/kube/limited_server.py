@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -12,6 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
+from controller.kube.listener import Handshakes, Listener
 from controller.kube.serving_certificate import abort
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -70,6 +72,7 @@ class LimitedServer(web.Server):
             auto_decompress=False,
             **options,
         )
+        self._listener: Listener | None = None
         self._max_connections = max_connections
         self._header_seconds = header_seconds
         self._lifetime_seconds = lifetime_seconds
@@ -77,6 +80,27 @@ class LimitedServer(web.Server):
         """Open connections, the one that was silent for longest first."""
         self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
         self._lifetime_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
+
+    @property
+    def port(self) -> int:
+        """The port on which it listens."""
+        if self._listener is None:
+            raise AssertionError("the server does not listen")
+        return self._listener.port
+
+    async def listen(
+        self, host: str, port: int, context: ssl.SSLContext | None = None, *, handshake_seconds: float = 5.0
+    ) -> None:
+        """Accept connections, with TLS if *context* is given, on any free port if *port* is 0; raise `OSError`."""
+        tls = Handshakes(context, self._max_connections, handshake_seconds) if context is not None else None
+        self._listener = await Listener.open(self, host, port, tls)
+
+    async def close(self, *, seconds: float) -> None:
+        """Stop accepting connections, wait up to *seconds* for running requests, and close."""
+        if self._listener is not None:
+            await self._listener.close()
+        self.pre_shutdown()
+        await self.shutdown(seconds)
 
     def is_authorized(self, _: asyncio.Transport) -> bool:
         """Return whether a new connection may send requests; any other is closed and does not count."""

@@ -3,7 +3,6 @@
 Connections, their silence, headers, requests in progress and requests of each user are limited, and a body is refused.
 """
 
-import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -20,7 +19,6 @@ from controller.kube.timing import RequestRates
 
 _MAX_CONNECTIONS = 256
 _MAX_IN_PROGRESS = 32
-_HANDSHAKE_SECONDS = 5
 #: Time for a whole connection: each answer closes its connection.
 _CONNECTION_SECONDS = 30
 
@@ -92,13 +90,8 @@ async def serve_endpoint(
 ) -> AsyncIterator[int]:
     """Serve *endpoint*; yield the port, which differs from *port* if that is 0."""
     server = LimitedServer(endpoint.handle, max_connections=_MAX_CONNECTIONS, lifetime_seconds=_CONNECTION_SECONDS)
-    context, seconds = (certificate.context, _HANDSHAKE_SECONDS) if certificate is not None else (None, None)
-    sockets = await asyncio.get_running_loop().create_server(
-        server, host, port, ssl=context, ssl_handshake_timeout=seconds
-    )
+    await server.listen(host, port, certificate.context if certificate is not None else None)
     try:
-        yield int(sockets.sockets[0].getsockname()[1])
+        yield server.port
     finally:
-        sockets.close()
-        server.pre_shutdown()
-        await server.shutdown(1)
+        await server.close(seconds=1)

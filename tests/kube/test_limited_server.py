@@ -34,15 +34,14 @@ def server_log(caplog):
 async def answer_to(handler, requests) -> list[bytes]:
     """Return the status lines of the answers to *requests*, each on a connection of its own."""
     server = LimitedServer(handler, max_connections=10)
-    sockets = await asyncio.get_running_loop().create_server(server, "127.0.0.1", 0)
+    await server.listen("127.0.0.1", 0)
     lines = []
-    async with sockets:
-        for request in requests:
-            reader, writer = await asyncio.open_connection(*sockets.sockets[0].getsockname())
-            writer.write(request)
-            lines.append((await reader.readline()).strip())
-            writer.close()
-        await server.shutdown(1)
+    for request in requests:
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(request)
+        lines.append((await reader.readline()).strip())
+        writer.close()
+    await server.close(seconds=1)
     return lines
 
 
