@@ -206,7 +206,7 @@ def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None
     """Return the write that updates the record of an admitted *workload* to its clusters and charge (D7, R1)."""
     if workload.admission is None or facts.record is None or not facts.record.admits or facts.is_suspended:
         return None
-    record = confirmed_record(workload, workload.admission, before=facts.record)
+    record = confirmed_record(workload, workload.admission, before=facts.record, targets=facts.targets)
     patch = patches.update_admitted_record(facts, write_record(facts.uid, record))
     clusters, held = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, facts, queue=workload.queue)

@@ -312,3 +312,32 @@ def test_accepted_move_and_resize_are_recorded():
     assert not made.is_done(seen)
     assert made.is_done(facts(paused=False, record=record))
     assert confirmation_write(facts(record=RECORD), workload) is None, "one that is suspended is resumed first"
+
+
+@pytest.mark.parametrize(
+    # The CPUs of the record, the replicas on each target, and the CPUs charged on each cluster; the CPUs recorded.
+    ("before", "targets", "charged", "expected"),
+    [
+        pytest.param(4, {"m2": 4}, {"m2": 4, "m1": 4}, 4, id="leaves-a-cluster"),
+        pytest.param(4, {"m1": 2, "m2": 2}, {"m1": 4, "m2": 2}, 4, id="status-of-the-earlier-division"),
+        pytest.param(2, {"m1": 2, "m2": 2}, {"m1": 4, "m2": 2}, 4, id="resized"),
+        pytest.param(6, {"m1": 2, "m2": 2}, {"m1": 3, "m2": 3}, 6, id="scaled-down-before"),
+        pytest.param(4, {"m1": 6}, {"m1": 4}, 4, id="resized-after-the-decision"),
+        pytest.param(4, {"m1": None, "m2": None}, {"m1": 4, "m2": 2}, 6, id="replicas-unknown"),
+        pytest.param(4, {}, {"m1": 4}, 4, id="without-targets"),
+    ],
+)
+def test_recorded_charge_of_divided_replicas(before, targets, charged, expected):
+    """The record's charge is divided again with the replicas, so what only a status adds would stay charged."""
+    requests = {"cpu": 4000, "pods": 4000}
+    requirements = SchedulingRequirements(requests=requests, replicas=4, placement=Placement(divided=True))
+    charges = {name: {"cpu": cpus * 1000, "pods": cpus * 1000} for name, cpus in charged.items()}
+    bookings = tuple(ClusterCharge(ClusterName(name), charge) for name, charge in charges.items())
+    whole = sum(charged.values()) * 1000
+    admission = Admission({"cpu": whole, "pods": whole}, bookings, admitted_at=61_000, moved=True)
+    workload = changed(replace(WORKLOAD, requirements=requirements), admission=admission, placed_at=90_000)
+    record = structs.replace(RECORD, charge={"cpu": before * 1000, "pods": before * 1000})
+    clusters = tuple(Assignment(ClusterName(name), count) for name, count in targets.items())
+    written = record_of(confirmation_write(facts(paused=False, clusters=clusters, record=record), workload))
+    assert written.charge == {"cpu": expected * 1000, "pods": expected * 1000}
+    assert written.clusters == tuple(charged)

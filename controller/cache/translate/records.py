@@ -1,13 +1,13 @@
 """Builds the admission records that writes store."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from controller.cache.record import AdmissionRecord
 from controller.engine.plan import Evict
 from controller.engine.reasons import EvictionReason
-from controller.engine.state.clusters import ClusterName
-from controller.engine.state.resources import PODS, positive
+from controller.engine.state.clusters import Assignment, ClusterName
+from controller.engine.state.resources import PODS, Resources, elementwise_max, elementwise_min, positive, scale
 from controller.engine.state.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
 #: Charge of an admitted workload without requests: an empty charge would mean that it is not admitted.
@@ -54,14 +54,16 @@ def requeued_record(record: AdmissionRecord) -> AdmissionRecord:
     )
 
 
-def confirmed_record(workload: Workload, admission: Admission, *, before: AdmissionRecord) -> AdmissionRecord:
+def confirmed_record(
+    workload: Workload, admission: Admission, *, before: AdmissionRecord, targets: Sequence[Assignment]
+) -> AdmissionRecord:
     """Return the record of an admitted workload with its current clusters and charge.
 
     Others have changed its clusters, or its resize was accepted.
     """
     return AdmissionRecord(
         queue=workload.queue,
-        charge=positive(admission.charge) or _ZERO_CHARGE,
+        charge=positive(_charge_to_record(workload, admission, before=before, targets=targets)) or _ZERO_CHARGE,
         clusters=tuple(booking.cluster for booking in admission.cluster_charges),
         admitted_at=before.admitted_at,
         waiting_since=before.waiting_since,
@@ -72,6 +74,22 @@ def confirmed_record(workload: Workload, admission: Admission, *, before: Admiss
         raised_by=before.raised_by,
         plan_id=before.plan_id,
     )
+
+
+def _charge_to_record(
+    workload: Workload, admission: Admission, *, before: AdmissionRecord, targets: Sequence[Assignment]
+) -> Resources:
+    """Return the total charge; of a divided workload only that of its replicas, which is divided again with them.
+
+    Its surplus replicas, and those on clusters that it is leaving, are charged only while these report them.
+    """
+    requirements = workload.requirements
+    counts = [target.replicas for target in targets if target.replicas is not None]
+    if not (requirements.replicas and requirements.placement.divided and counts):
+        return admission.charge
+    placed = scale(requirements.replica_requests, sum(counts))
+    # The targets may be newer than the admission.
+    return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
 
 
 def externally_evicted_record(record: AdmissionRecord, *, is_placeable: bool) -> AdmissionRecord:
