@@ -106,3 +106,24 @@ def test_eviction_of_moved_job_names_the_cluster_it_does_not_fit():
     (eviction,) = (decision for decision in scenario.state.plan(scenario.now).decisions if isinstance(decision, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.moved_to == ("far",)
+
+
+def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
+    """Until Karmada places it again it has no cluster, and its charge did not change."""
+    scenario = Scenario(
+        {
+            "policy": {"startWithin": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
+        }
+    )
+    admitted = scenario.by_name("j")
+    scenario.state.workload_changed(changed(admitted, has_run=True, unplaced=True), scenario.now)
+    assert scenario.state.plan(scenario.now).wake_at is None
+    scenario.now += HOUR
+    scenario.state.workload_changed(changed(admitted, has_run=False, unplaced=True), scenario.now)
+    plan = scenario.state.plan(scenario.now)
+    assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
+    scenario.now += 600_000
+    assert evicted(scenario) == ["j"]

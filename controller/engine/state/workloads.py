@@ -204,7 +204,9 @@ class WorkloadDetails:
     unplaced: bool = False
     """It is admitted, and Karmada found no cluster for it."""
     placed_at: int = 0
-    """When others last changed its clusters after its admission, in milliseconds; 0: never."""
+    """When others last changed its clusters, or it was scaled up from zero, after its admission, in milliseconds;
+    0: never.
+    """
     preserved: bool = False
     """Removing its clusters would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     preempts: bool = True
@@ -451,7 +453,9 @@ def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tup
 
 def is_noop_update(before: Workload, workload: Workload) -> bool:
     """Return whether an update of an admitted workload changes nothing that decisions depend on."""
-    return _eviction_factors(before) == _eviction_factors(workload) and has_same_charges(before, workload)
+    begins_start = workload.awaits_start and not before.awaits_start
+    is_alike = _eviction_factors(before) == _eviction_factors(workload)
+    return is_alike and not begins_start and has_same_charges(before, workload)
 
 
 def with_resize(before: Workload | None, workload: Workload) -> Workload:
@@ -465,15 +469,18 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
-    """Return *workload* with the time when others last changed its clusters, as far as it was observed (R1)."""
+    """Return *workload* with the time from which it has to start anew, as far as it was observed (R1)."""
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     details = workload.details
     if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
         placed_at = now if workload.has_moved else details.placed_at
     else:
-        has_changed = before.details.unplaced != details.unplaced or (
-            _clusters(before.admission) != _clusters(workload.admission)
+        has_changed = (
+            before.details.unplaced != details.unplaced
+            or _clusters(before.admission) != _clusters(workload.admission)
+            # Where it ran or had no pods, as a Deployment of zero replicas, it has pods to start now.
+            or (before.has_run and not workload.has_run)
         )
         placed_at = max(details.placed_at, now if has_changed else before.details.placed_at)
     return (
