@@ -129,8 +129,10 @@ class _Rollout:
     """Requests of a pod of the last template."""
     earlier: Resources = EMPTY
     """The largest amounts of earlier templates since all replicas had the template."""
-    outdated: tuple[WorkloadRequests, Resources, WorkloadRequests] | None = None
-    """Requests of the template, those of outdated replicas beyond them, and the sum: equal sums are one value."""
+    outdated: tuple[WorkloadRequests, int, Resources, WorkloadRequests] | None = None
+    """Requests of the template, placed replicas, what outdated ones request beyond it, and the sum: equal sums are one
+    value.
+    """
 
 
 class DispatchedRequests:
@@ -154,7 +156,7 @@ class DispatchedRequests:
             return requests
         known = self._demands.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:
-            requests = known if requests is None else _merge_dispatched(known, requests)
+            requests = known if requests is None else _merge_dispatched(known, _placed_requests(binding, requests))
         if requests is not None:
             self._demands[binding.uid] = requests
             if requests.replicas and requests.job is None:
@@ -177,9 +179,11 @@ class DispatchedRequests:
         extra = scale(positive(remaining(rollout.earlier, pod)), outdated or 0)
         if not extra:
             return requests
-        if rollout.outdated is None or rollout.outdated[:2] != (requests, extra):
-            rollout.outdated = requests, extra, replace(requests, total=add(requests.total, extra))
-        return rollout.outdated[2]
+        placed = _placed_replicas(binding, requests)
+        if rollout.outdated is None or rollout.outdated[:3] != (requests, placed, extra):
+            current = _placed_requests(binding, requests)
+            rollout.outdated = requests, placed, extra, replace(current, total=add(current.total, extra))
+        return rollout.outdated[3]
 
     def leaving_requests(self, uid: WorkloadUid) -> WorkloadRequests | None:
         """Return what clusters run of an evicted workload until it has left them, ``None`` if that is unknown.
@@ -194,8 +198,27 @@ class DispatchedRequests:
         self._rollouts.pop(uid, None)
 
 
+def _placed_replicas(binding: CachedBinding, requests: WorkloadRequests) -> int:
+    """Return how many replicas the clusters of *binding* have, each copy of it.
+
+    Karmada may not have divided a changed number yet.
+    """
+    counts = [target.replicas for target in binding.targets if target.replicas]
+    if not counts:
+        return requests.replicas
+    return sum(counts) if binding.placement.divided else max(counts)
+
+
+def _placed_requests(binding: CachedBinding, requests: WorkloadRequests) -> WorkloadRequests:
+    """Return *requests*, those of a divisible kind for the replicas that its clusters have."""
+    placed = _placed_replicas(binding, requests)
+    if requests.job is not None or not requests.replicas or placed == requests.replicas:
+        return requests
+    return replace(requests, total=positive(scale(requests.pods[0], placed)), replicas=placed)
+
+
 def _outdated_replicas(binding: CachedBinding, generation: int | None) -> int | None:
-    """Return how many replicas of *binding* have an earlier template than that of *generation*.
+    """Return how many replicas of *binding* have an earlier template than that of *generation*, of any copy at most.
 
     ``None`` where no replica runs or a cluster has not reported yet, so that more of them may start. Counts without a
     generation are those of the template.
@@ -204,10 +227,11 @@ def _outdated_replicas(binding: CachedBinding, generation: int | None) -> int | 
     running = sum(reported.replicas for reported in reports.values())
     if not running or any(target.name not in reports for target in binding.targets):
         return None
-    return sum(
+    counts = [
         reported.outdated_replicas if reported.template_generation in {None, generation} else reported.replicas
         for reported in reports.values()
-    )
+    ]
+    return sum(counts) if binding.placement.divided else max(counts)
 
 
 def _merge_dispatched(known: WorkloadRequests, requests: WorkloadRequests) -> WorkloadRequests:

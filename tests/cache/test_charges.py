@@ -304,6 +304,44 @@ def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
     assert seen == charges
 
 
+def test_fewer_smaller_replicas_are_charged_before_division():
+    """The cluster still has ten replicas, each with the earlier template."""
+    store = Store(DEPLOYMENTS)
+    running = {"m1": {"resourceTemplateGeneration": 1, "replicas": 10, "updatedReplicas": 10}}
+    for replicas, cpu, charged in ((10, "2", 20), (1, "1", 20)):
+        template = deployment(spec={"replicas": replicas}, generation=1 if replicas == 10 else 2)
+        spec = {"replicas": replicas}
+        workload = charged_deployment(store, {"m1": 10}, cpu=cpu, template=template, spec=spec, statuses=running)
+        assert workload.admission.charge == {"cpu": charged * 1000, "pods": 10_000}
+
+
+def test_fewer_replicas_are_charged_until_they_are_dispatched():
+    store, seen = Store(DEPLOYMENTS), []
+    for replicas, placed, dispatching in ((10, 10, False), (1, 10, True), (1, 1, True), (1, 1, False)):
+        spec = {"replicas": replicas, "suspension": {"dispatching": dispatching}}
+        workload = charged_deployment(store, {"m1": placed}, cpu="1", paused=None, spec=spec)
+        seen.append(workload.admission.charge["cpu"] // 1000)
+    assert seen == [10, 10, 10, 2], "the record has 2"
+
+
+def test_replicas_of_an_earlier_template_count_in_each_copy():
+    store, seen = Store(DEPLOYMENTS), []
+    record = admission_record("rb-web", queue="a", charge={"cpu": "16", "pods": "8"}, clusters=("m1", "m2"))
+    clusters = [{"name": name, "replicas": 4} for name in ("m1", "m2")]
+    placement = {"replicaScheduling": {"replicaSchedulingType": "Duplicated"}}
+    for generation, cpu, updated in ((1, "2", 4), (2, "1", 0), (2, "1", 4)):
+        status = {"resourceTemplateGeneration": generation, "replicas": 4, "updatedReplicas": updated}
+        statuses = {"m1": status, "m2": status}
+        spec = {"replicas": 4, "placement": placement}
+        bound = deployment_binding(
+            cpu=cpu, paused=False, record=record, clusters=clusters, statuses=statuses, spec=spec
+        )
+        template = deployment(spec={"replicas": 4}, generation=generation)
+        workload = received(store, (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
+        seen.append((workload.admission.charge["cpu"] // 1000, workload.has_resized))
+    assert seen == [(16, False)] * 3
+
+
 @pytest.mark.parametrize(
     ("replicas", "cpu"),
     [
