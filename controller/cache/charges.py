@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import msgspec
 
-from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.engine.state.clusters import Assignment, ClusterName
 from controller.engine.state.requests import pod_request
@@ -38,7 +38,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
         admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
         return Charge(admission, is_divisible=bool(requests.replicas))
     wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
-    believed = _recorded_shares(record, targets, is_divided=bool(requests.replicas) and binding.placement.divided)
+    believed = _recorded_shares(record, targets, is_divided=_is_divided(binding, requests))
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
@@ -56,6 +56,12 @@ def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...
     if len(targets) != 1 or targets[0].replicas is not None or binding.progress or binding.details.evicting:
         return False
     return record.clusters == (targets[0].name,)
+
+
+def _is_divided(binding: CachedBinding, requests: WorkloadRequests) -> bool:
+    """Return whether all clusters together have one copy of the workload, which may be scaled to zero."""
+    is_empty = not requests.total and binding.template.kind != VOLCANO_JOB
+    return binding.placement.divided and (bool(requests.replicas) or is_empty)
 
 
 def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge:
@@ -119,7 +125,7 @@ def _requests_by_cluster(targets: Iterable[Assignment], requests: WorkloadReques
     """Return the template's requests on each target: its replicas there, or all of them (D5)."""
     known = [target for target in targets if target.replicas is not None]
     if requests.replicas and not known:
-        return _divide_evenly(requests.total, [target.name for target in targets])
+        return _divide(requests.total, {target.name: 1 for target in targets})
     return {target.name: _cluster_requests(target, requests) for target in targets}
 
 
@@ -205,19 +211,24 @@ def _recorded_shares(
     keeps its total.
     """
     if not is_divided:
-        share = _rounded_up(record.charge, 1, max(len(record.clusters), 1))
+        copies = max(len(record.clusters), 1)
+        share = {name: -(-amount // copies) for name, amount in record.charge.items()}
         return {target.name: share for target in targets}
     weights = {target.name: 1 if target.replicas is None else target.replicas for target in targets}
-    whole = max(sum(weights.values()), 1)
-    return {name: _rounded_up(record.charge, weight, whole) for name, weight in weights.items()}
+    return _divide(record.charge, weights)
 
 
-def _divide_evenly(amounts: Resources, names: list[ClusterName]) -> dict[ClusterName, Resources]:
-    return {name: _rounded_up(amounts, 1, len(names)) for name in names}
-
-
-def _rounded_up(amounts: Resources, weight: int, whole: int) -> Resources:
-    return {name: -(-amount * weight // whole) for name, amount in amounts.items()}
+def _divide(amounts: Resources, weights: Mapping[ClusterName, int]) -> dict[ClusterName, Resources]:
+    """Return the part of *amounts* of each cluster by weight; the parts add up, so that no rounding is charged."""
+    whole, before = max(sum(weights.values()), 1), 0
+    parts: dict[ClusterName, Resources] = {}
+    for cluster, weight in weights.items():
+        up_to = before + weight
+        parts[cluster] = {
+            name: -(-amount * up_to // whole) + (-amount * before // whole) for name, amount in amounts.items()
+        }
+        before = up_to
+    return parts
 
 
 def _admission(

@@ -304,6 +304,26 @@ def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
     assert seen == charges
 
 
+@pytest.mark.parametrize(
+    ("replicas", "placed", "charged"),
+    [
+        pytest.param(4, {"m1": 4, "m2": None}, {"m1": 4000, "m2": 0}, id="one-cluster-has-none"),
+        pytest.param(
+            0, {"m1": None, "m2": None, "m3": None}, {"m1": 1334, "m2": 1333, "m3": 1333}, id="scaled-to-zero"
+        ),
+        pytest.param(5, {"m1": None, "m2": None, "m3": None}, {"m1": 1667, "m2": 1667, "m3": 1666}, id="up-from-zero"),
+    ],
+)
+def test_charge_of_a_divided_workload_adds_up(replicas, placed, charged):
+    """Karmada may name clusters without replicas: all candidates of a workload that is scaled to zero."""
+    template, placement = deployment(spec={"replicas": replicas}), {"replicaScheduling": {}}
+    spec = {"replicas": replicas or None, "placement": placement, **({} if replicas else {"replicaRequirements": None})}
+    workload = charged_deployment(Store(DEPLOYMENTS), placed, template=template, spec=spec)
+    pods = {booking.cluster: booking.charge["pods"] for booking in workload.admission.cluster_charges}
+    assert pods == charged
+    assert workload.admission.charge["pods"] == sum(charged.values())
+
+
 def test_fewer_smaller_replicas_are_charged_before_division():
     """The cluster still has ten replicas, each with the earlier template."""
     store = Store(DEPLOYMENTS)

@@ -288,6 +288,9 @@ class BindingTranslator:
         if clusters is None:
             return None
         targets = tuple(Assignment(ClusterName(sys.intern(cluster.name)), cluster.replicas) for cluster in clusters)
+        if any(target.replicas for target in targets):
+            # Next to others, Karmada leaves out a number of zero.
+            targets = tuple(Assignment(target.name, target.replicas or 0) for target in targets)
         return self._targets.get(targets, lambda: targets)
 
     def _read_progress(
