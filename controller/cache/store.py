@@ -49,6 +49,10 @@ from controller.engine.state.workloads import Workload, WorkloadUid
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
+#: For so long after a change of the configuration the webhook may gate by the earlier one, because each pod reads its
+#: own copy of the file, in milliseconds.
+_WEBHOOK_DELAY_MS = 300_000
+
 
 class Store(ObjectCollections):
     """Caches the newest version of every watched object, and tracks what the engine's state has not received yet.
@@ -85,6 +89,9 @@ class Store(ObjectCollections):
         self._quarantined: dict[WorkloadUid, tuple[str, int]] = {}
         """Quarantined workloads: the error, and until when they are not evaluated again."""
         self._sent_again_at = dict[WorkloadUid, int]()
+        self._replaced_integrations: list[tuple[Integrations, int | None]] = []
+        """Integrations of earlier configurations, and until when the webhook may gate by them; ``None`` until that is
+        determined."""
         self._requirements = RequirementsBuilder()
         self._requests = RequestsResolver(claim_requests(self.configuration))
         self._dispatched = DispatchedRequests()
@@ -144,6 +151,8 @@ class Store(ObjectCollections):
         )
         if must_list or has_new_claims or used != known:
             self.mark_changed(self._by_uid)
+        if must_list:
+            self._replaced_integrations.append((self._integrations, None))
         self.configuration, self.revision = configuration, configuration_revision(configuration)
         self._requirements.with_node_claims = self._is_estimating
         self._integrations = self._bindings.integrations = integrations
@@ -339,6 +348,7 @@ class Store(ObjectCollections):
             dispatched_requests=self._dispatched,
             hyperjobs=self._hyperjobs,
             finished_after=now - self.configuration.cluster_status_settle_period // timedelta(milliseconds=1),
+            replaced=self._recently_replaced(now),
         )
         shared = self.start_failures.shared
         while self._changed_workloads or shared.changed_namespaces:
@@ -357,6 +367,15 @@ class Store(ObjectCollections):
             if not is_last:
                 return False
         return True
+
+    def _recently_replaced(self, now: int) -> list[Integrations]:
+        """Return the integrations of earlier configurations by which the webhook may still gate."""
+        dated = [
+            (earlier, now + _WEBHOOK_DELAY_MS if until is None else until)
+            for earlier, until in self._replaced_integrations
+        ]
+        self._replaced_integrations = [(earlier, until) for earlier, until in dated if now < until]
+        return [earlier for earlier, _ in self._replaced_integrations]
 
     def _sync_workload(self, state: EventHandler, uid: WorkloadUid, *, context: BuildContext, now: int) -> None:
         known = self.conditions.pop(uid, _NO_CONDITIONS)

@@ -4,7 +4,7 @@ Pure: the result depends only on the arguments, which include the writes in prog
 and clusters.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -75,6 +75,8 @@ class BuildContext:
     """HyperJobs by UID; ``None`` where no HyperJob controller runs."""
     finished_after: int = 0
     """Workloads that finished after this time, in milliseconds, may still be in cluster summaries (C2)."""
+    replaced: Collection[Integrations] = ()
+    """Integrations of earlier configurations by which the webhook may have suspended bindings."""
 
 
 class LocalState(msgspec.Struct, frozen=True):
@@ -144,7 +146,7 @@ def build_workload(
     if not _needs_admission(binding, context.integrations):
         return (
             _SUSPENDED_BUT_NOT_MANAGED
-            if binding.is_suspended and _was_suspended_here(binding, context.integrations)
+            if binding.is_suspended and _was_suspended_here(binding, context)
             else _NOT_MANAGED
         )
     template = template if is_same_object(binding, template) else None
@@ -209,17 +211,23 @@ def build_quarantined(
 
 def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
-    gated = integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
-    return gated and not is_dependency_only(binding)
+    return _is_gated(binding, integrations) and not is_dependency_only(binding)
 
 
-def _was_suspended_here(binding: CachedBinding, integrations: Integrations) -> bool:
-    """Whether the controller suspended a binding that needs no admission: it did earlier, or it is a dependency.
+def _is_gated(binding: CachedBinding, integrations: Integrations) -> bool:
+    """Whether the webhook suspends a binding of its kind in its namespace."""
+    return integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
 
-    Any other suspended binding was suspended by a user.
+
+def _was_suspended_here(binding: CachedBinding, context: BuildContext) -> bool:
+    """Whether webhook or controller suspended a binding that needs no admission.
+
+    They did if it was gated until now or is a dependency, or if it has a record. Any other suspended binding was
+    suspended by a user.
     """
-    gated = integrations.get(binding.template.kind) is not None and not integrations.is_exempt(binding.namespace)
-    return binding.record is not None or (gated and is_dependency_only(binding))
+    if binding.record is not None or any(_is_gated(binding, earlier) for earlier in context.replaced):
+        return True
+    return _is_gated(binding, context.integrations) and is_dependency_only(binding)
 
 
 def _queue_name(binding: CachedBinding, template: CachedTemplate | None, context: BuildContext) -> QueueName | None:

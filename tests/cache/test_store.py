@@ -14,7 +14,16 @@ from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler, received, remove, replace, upsert
-from tests.cache.objects import admission_record, binding, cluster, job, priority_class, queue
+from tests.cache.objects import (
+    DEPLOYMENTS,
+    admission_record,
+    binding,
+    cluster,
+    deployment_binding,
+    job,
+    priority_class,
+    queue,
+)
 from tests.draws import draws
 
 ONE = {"cpu": 1000, "pods": 1000}
@@ -176,6 +185,43 @@ def test_changed_configuration_updates_policy_and_default_queue():
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.sync_to(handler, 0)
     assert not handler.workloads
+
+
+EXEMPT = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
+LAST_DELAY_MS = 299_999
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "bound", "at"),
+    [
+        pytest.param(None, EXEMPT, binding("j1"), 0, id="pending-in-a-namespace-that-becomes-exempt"),
+        pytest.param(DEPLOYMENTS, None, deployment_binding(), 0, id="pending-of-a-kind-that-is-removed"),
+        pytest.param(None, EXEMPT, binding("j1"), LAST_DELAY_MS, id="gated-later-by-an-outdated-webhook"),
+    ],
+)
+def test_binding_is_resumed_when_it_is_not_gated_any_more(before, after, bound, at):
+    store = Store(before)
+    if not at:
+        upsert(store, ("bindings", bound))
+    store.sync_to(FakeEventHandler(), 0)
+    store.configure(after or VolcanoGlobalConfiguration())
+    store.sync_to(FakeEventHandler(), 0)
+    if at:
+        upsert(store, ("bindings", bound))
+    handler = FakeEventHandler()
+    store.sync_to(handler, at)
+    assert not handler.workloads
+    assert list(store.repairable) == list(store.conditions)
+    assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
+
+
+def test_binding_that_others_suspend_later_stays_suspended():
+    store = Store()
+    store.configure(EXEMPT)
+    store.sync_to(FakeEventHandler(), 0)
+    upsert(store, ("bindings", binding("j1")))
+    store.sync_to(FakeEventHandler(), LAST_DELAY_MS + 1)
+    assert not store.conditions
 
 
 # -- observations and writes of one pending workload ----------------------------
