@@ -375,6 +375,13 @@ class VolcanoGlobalConfiguration(_Section):
     status: StatusUpdates = StatusUpdates()
     patches: Patches = Patches()
 
+    @field_validator("startup_timeout")
+    @classmethod
+    def _leaves_time_to_start(cls, duration: timedelta) -> timedelta:
+        if not duration:
+            raise ValueError("each workload would be evicted right after its admission; write 1s or more")
+        return duration
+
     @model_validator(mode="after")
     def _names_each_kind_once(self) -> "VolcanoGlobalConfiguration":
         kinds = [(rule.group, rule.kind) for rule in self.integrations]

@@ -99,6 +99,7 @@ def test_every_key_is_read():
             "clusterStatusSettlePeriod: 30 is not a duration; write a whole number and s, m or h",
             id="unit",
         ),
+        pytest.param("startupTimeout: 0s", "startupTimeout: each workload would be evicted", id="no-time-to-start"),
         pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
         pytest.param(
             "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'FairShareFirst'", id="word"
@@ -203,7 +204,7 @@ def test_revision_depends_only_on_contents():
 
 @pytest.mark.parametrize("duration", ["0s", "90s", "90m", "999999999s", "999999999m", "999999999h"])
 def test_published_duration_is_read_again(duration):
-    configuration = load_configuration(f"startupTimeout: {duration}")
+    configuration = load_configuration(f"clusterStatusSettlePeriod: {duration}")
     assert read_published(published_data(configuration))[0] == configuration
 
 
