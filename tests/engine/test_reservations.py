@@ -1,6 +1,7 @@
 """Reservations end the starvation of wide workloads without blocking other clusters (O6)."""
 
 from dataclasses import replace
+from itertools import pairwise
 from random import Random
 
 import pytest
@@ -148,3 +149,18 @@ def test_reservation_blocks_only_its_cluster_and_says_so():
         reserved = next((name for note in plan.record_updates for name in reserved_clusters(note)), reserved)
     assert elsewhere
     assert Reason.BLOCKED_BY_RESERVATION in reasons
+
+
+def test_pauses_between_reservations_grow_without_a_delay():
+    policy = Policy(head_reservation=HeadReservation(after_ms=0, max_idle_permille=0))
+    state, now, granted = Engine(policy), 1_000_000, []
+    state.queue_changed(Queue(QueueName("q")))
+    state.cluster_changed(cluster("m", cpu=4), now)
+    state.workload_changed(workload("small", {"cpu": 1}, on="m", admitted_at=now), now)
+    state.workload_changed(workload("wide", {"cpu": 4}), now)
+    while len(granted) < 5:
+        plan = state.plan(now)
+        granted += [now for note in plan.record_updates if note.reservation is not None]
+        now = max(plan.wake_at or 0, now + 1)
+    pauses = [later - earlier for earlier, later in pairwise(granted)]
+    assert [round(pause / 1000) for pause in pauses] == [2, 4, 8, 16]
