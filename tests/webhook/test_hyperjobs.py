@@ -52,6 +52,17 @@ def test_hyperjob_that_cannot_be_split_is_refused(operation):
 
 
 @pytest.mark.parametrize(
+    ("before", "replicas", "outcome"),
+    [(None, 3, Outcome.DENIED), (3, 3, Outcome.ALLOWED), (3, 4, Outcome.DENIED)],
+    ids=["new", "unchanged", "with-more-parts"],
+)
+def test_hyperjob_keeps_its_parts_when_the_maximum_is_lowered(before, replicas, outcome):
+    new = document(replicated("t", replicas=replicas), suspend=True)
+    request = {"operation": "UPDATE", "old": document(replicated("t", replicas=before))} if before else {}
+    assert validate(new, policy=JobPolicy(max_parts=2), queues=cached_queues("ml"), **request).outcome is outcome
+
+
+@pytest.mark.parametrize(
     ("new", "expected"),
     [
         pytest.param(

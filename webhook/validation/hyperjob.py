@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from controller.api.hyperjob_validation import default_device_limits, hyperjob_violations
+from controller.api.hyperjob_validation import count_parts, default_device_limits, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from webhook.queue_cache import QueueCache
@@ -58,7 +58,7 @@ def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueCache) -
         return allowed()
     try:
         hyperjob = _read(request)
-        violations = list(islice(_violations(hyperjob, policy), _MAX_VIOLATIONS))
+        violations = list(islice(_violations(hyperjob, _max_parts(request, policy)), _MAX_VIOLATIONS))
     except (ValueError, RecursionError) as error:
         return _decode_failed(request, error)
     if violations:
@@ -139,8 +139,19 @@ def _template_path(hyperjob: HyperJob, index: int) -> str:
     return f"/spec/replicatedJobs/{index}/templateSpec"
 
 
-def _violations(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[str]:
-    yield from hyperjob_violations(hyperjob, policy.max_parts)
+def _max_parts(request: Request, policy: JobPolicy) -> int:
+    """Return how many parts the HyperJob may have: also those that it has, if the maximum became lower."""
+    if request.operation != "UPDATE":
+        return policy.max_parts
+    try:
+        before = read_hyperjob(_DOCUMENT.decode(request.old_object))
+    except (ValueError, RecursionError):
+        return policy.max_parts
+    return max(policy.max_parts, sum(count_parts(job) or 0 for job in before.spec.replicated_jobs))
+
+
+def _violations(hyperjob: HyperJob, max_parts: int) -> Iterator[str]:
+    yield from hyperjob_violations(hyperjob, max_parts)
     for job in hyperjob.spec.replicated_jobs:
         path = f"replicated job {job.name!r}" if job.name else "the template"
         yield from (

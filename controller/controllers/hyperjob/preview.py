@@ -6,12 +6,12 @@ Pure. Of the actual objects only the HyperJob's status is known.
 from dataclasses import dataclass
 
 from controller.api.hyperjob_validation import hyperjob_violations
-from controller.api.hyperjobs import HyperJob, PartStatus
+from controller.api.hyperjobs import HyperJob, PartStatus, SplitStatus
 from controller.controllers.hyperjob.children import PartObjects, build_parts
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import CapacitySnapshot, requests_of_parts, split
-from controller.controllers.hyperjob.state import spec_fingerprint
+from controller.controllers.hyperjob.state import max_parts, spec_fingerprint
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +26,11 @@ class Preview:
 
 def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
     """Return the current parts of *hyperjob*, or those that would be created now."""
-    wrong = hyperjob_violations(hyperjob, capacity.max_parts)
+    known = hyperjob.status.split or SplitStatus()
+    wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, known, capacity))
     if wrong:
         return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
-    known = hyperjob.status.split
-    if known is not None and known.parts and known.specification == spec_fingerprint(hyperjob):
+    if known.parts and known.specification == spec_fingerprint(hyperjob):
         return _check_requests(hyperjob, Preview(known.parts, is_decided=True))
     try:
         layout = split(hyperjob, capacity.with_data_of(hyperjob))

@@ -7,7 +7,7 @@ objects. A split stays while a part has started and the spec is unchanged; a par
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 
-from controller.api.hyperjob_validation import hyperjob_violations
+from controller.api.hyperjob_validation import MAX_PARTS, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, PartStatus, Phase, SplitStatus
 from controller.controllers.hyperjob.children import minimum_parts, spec_hash
 from controller.controllers.hyperjob.observed import (
@@ -121,7 +121,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     seen = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
     if hyperjob.spec.suspend:
         return HyperJobState("Suspended", SUSPENDED, _stop_parts(seen))
-    wrong = hyperjob_violations(hyperjob, capacity.max_parts)
+    wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, seen, capacity))
     if wrong:
         return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
     capacity = capacity.with_data_of(hyperjob)
@@ -133,6 +133,12 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
         return HyperJobState("Pending", f"it cannot be split: {error}", seen, "Invalid", is_valid=False)
+
+
+def max_parts(hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot) -> int:
+    """Return how many parts *hyperjob* may have; a configured maximum stops no parts that have started."""
+    has_begun = known.specification == spec_fingerprint(hyperjob) and any(map(has_started, known.parts))
+    return MAX_PARTS if has_begun else capacity.max_parts
 
 
 def _stop_parts(known: SplitStatus) -> SplitStatus:

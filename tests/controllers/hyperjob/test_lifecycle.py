@@ -291,13 +291,22 @@ async def test_unreadable_spec_does_not_start_finished_parts_again(harness, ende
 async def test_invalid_hyperjob_can_be_suspended(harness):
     """It may have become invalid by a lower limit in the configuration."""
     await harness.start(two_copies())
-    harness.place("a", "b")
-    await harness.reconcile()
     harness.capacity = capacity(max_parts=1)
     await harness.reconcile()
     assert (harness.status()["reason"], len(harness.names())) == ("Invalid", 2)
     await harness.change(suspend=True)
     assert (harness.status()["phase"], harness.names()) == ("Suspended", [])
+
+
+async def test_started_hyperjob_completes_with_a_lower_maximum(harness):
+    await harness.start(two_copies())
+    harness.place("a", "b")
+    await harness.reconcile()
+    harness.capacity = capacity(max_parts=1)
+    for name in harness.names():
+        harness.report(name, "Completed")
+    await harness.reconcile()
+    assert harness.status()["phase"] == "Completed"
 
 
 async def test_running_part_is_resized_or_recreated_for_new_image(harness):
