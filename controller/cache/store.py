@@ -145,11 +145,7 @@ class Store(ObjectCollections):
         has_new_claims = claims != claim_requests(before)
         if has_new_claims:
             self._requests = RequestsResolver(claims)
-        used, known = (
-            (settings.default_queue, settings.node_estimates, settings.backfill, bool(settings.advance_reservations))
-            for settings in (configuration, before)
-        )
-        if must_list or has_new_claims or used != known:
+        if must_list or has_new_claims or _workload_settings(configuration) != _workload_settings(before):
             self.mark_changed(self._by_uid)
         if must_list:
             self._replaced_integrations.append((self._integrations, None))
@@ -554,3 +550,14 @@ class Store(ObjectCollections):
                 if uses_default or not changed.isdisjoint(names):
                     self._mark_templates_changed([template.key])
         self._changed_classes.clear()
+
+
+def _workload_settings(configuration: VolcanoGlobalConfiguration) -> tuple[object, ...]:
+    """Return the settings that each workload is built with, besides the integrations and the resource claims."""
+    return (
+        configuration.default_queue,
+        configuration.node_estimates,
+        configuration.backfill,
+        bool(configuration.advance_reservations),
+        configuration.startup_timeout,
+    )

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
 from controller.cache.assumed_writes import AssumedRecordUpdate
 from controller.cache.objects import BindingCondition
 from controller.cache.store import Store
@@ -185,6 +185,17 @@ def test_changed_configuration_updates_policy_and_default_queue():
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.sync_to(handler, 0)
     assert not handler.workloads
+
+
+def test_shorter_startup_timeout_ends_longer_backoffs():
+    backing_off = admission_record("rb-j1", queue="a", backOffUntil="1970-01-01T02:00:00Z", attempts=1)
+    store, handler = Store(load_configuration("startupTimeout: 4h")), FakeEventHandler()
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1", record=backing_off)))
+    store.sync_to(handler, 0)
+    assert handler.workloads["rb-j1"].hold.reason is Reason.STARTUP_BACKOFF
+    store.configure(load_configuration("startupTimeout: 30m"))
+    store.sync_to(handler, 0)
+    assert handler.workloads["rb-j1"].hold is None
 
 
 EXEMPT = VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"}))
