@@ -131,6 +131,9 @@ class Locator:
     def configure(self) -> None:
         """Apply a changed configuration."""
         self._locate_again(self.plugins.set_static(self._dependencies.options().static))
+        # With a shorter time to live, sources are stale before the time that was planned for them.
+        for data_set in {claim.data_set for claim in self._index.claims.values()}:
+            self.request(data_set)
 
     async def delete(self, source: ObservedSource) -> None:
         """Delete this version of *source*; raise `ApiError`."""

@@ -135,6 +135,17 @@ async def test_source_is_located_again_after_its_time_to_live(harness: Harness) 
     assert harness.requirement("train").clusters == {"m2", "m3"}
 
 
+@simulated(options=DataSources(time_to_live="24h"))
+async def test_shorter_time_to_live_counts_at_once(harness: Harness) -> None:
+    harness.claim("c")
+    await settled(harness, 60)
+    harness.plugin.answers["prod.db.user"] = ("m2",)
+    harness.options = DataSources(time_to_live="20s")
+    harness.controller.configure()
+    await settled(harness)
+    assert harness.requirement("train").clusters == {"m2"}
+
+
 @simulated(options=DataSources(time_to_live="20s"))
 async def test_unused_source_is_not_located_again(harness: Harness) -> None:
     harness.claim("c")
