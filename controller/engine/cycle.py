@@ -288,7 +288,7 @@ class Cycle:
                 self._reservations.next_promised_start(now) if policy.backfill.evicts_overrun else None,
                 self._advance_reservations.next_eviction(policy, now),
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
-                context.windows.next_overrun(now),
+                context.windows.next_change(now),
                 context.ageing.next_raise(),
                 retry_at,
                 earliest(workloads[uid].eviction_retry_at for uid in (*workloads.aborted, *workloads.without_data)),

@@ -325,3 +325,32 @@ def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
         granted |= any(note.reservation is not None for note in state.plan(now).record_updates)
         now += MINUTE
     assert granted is is_granted
+
+
+def submit(state: Engine, name: str, cpu: int, minutes: int, *, at: int, queue: str = "q", priority: int = 0) -> None:
+    run_time = minutes * MINUTE
+    made = workload(name, {"cpu": cpu}, queue=queue, created_at=at, priority=priority, run_time_ms=run_time)
+    state.workload_changed(made, at)
+
+
+def admitted(plan) -> list[str]:
+    return [decision.workload.name for decision in plan.decisions]
+
+
+def test_missed_promise_is_noticed_without_an_event():
+    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
+    submit(state, "runs", 2, 10, at=START)
+    state.plan(START)
+    submit(state, "waits", 4, 60, at=START)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    [waits] = state.with_reservation.values()
+    assert waits.reservation.promised_start == promised
+    now = START + 6 * MINUTE
+    running = state.workloads[WorkloadUid("runs")]
+    state.workload_changed(running.expecting(20 * MINUTE), now)
+    submit(state, "small", 1, 5, at=now)
+    plan = state.plan(now)
+    assert (admitted(plan), plan.wake_at) == ([], promised)
+    # Now it may end after the promised start, until the one that is expected.
+    assert admitted(state.plan(promised)) == ["small"]

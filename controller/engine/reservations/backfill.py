@@ -138,7 +138,7 @@ class BackfillWindows:
             known = before.get(demand.owner)
             # An equal window stays the same object, so that what is cached for it stays valid.
             self.by_owner[demand.owner] = known if known == window else window
-            self._valid_until = earliest((self._valid_until, window.shadow_time, window.backfill_until + 1))
+            self._valid_until = earliest((self._valid_until, window.shadow_time, window.backfill_until))
         owners = {owner_of(workload) for workload in workloads.with_reservation.values()}
         self.backfilled = {
             uid: owner
@@ -226,7 +226,7 @@ class BackfillWindows:
         if not is_fulfilled:
             return None
         promised = demand.promised_start
-        backfill_until = shadow_time if promised is None or promised < now else min(shadow_time, promised)
+        backfill_until = shadow_time if promised is None or promised <= now else min(shadow_time, promised)
         window, spent = trial.window(shadow_time, next_end), self.spent.get(demand.owner, 0)
         return replace(window, backfill_until=backfill_until, spent=spent)
 
@@ -262,10 +262,12 @@ class BackfillWindows:
                         changed.by_cluster[name] = add(changed.by_cluster[name], cluster_charge.charge)
                 self.by_owner[owner] = changed
 
-    def next_overrun(self, now: int) -> int | None:
-        """Return when the next workload that a window counts on will have exceeded its run time."""
-        ends = (window.next_end for window in self.by_owner.values())
-        return earliest(end for end in ends if end is not None and end > now)
+    def next_change(self, now: int) -> int | None:
+        """Return when a workload that a window counts on will have exceeded its run time, or a promise be missed."""
+        windows = self.by_owner.values()
+        ends = (window.next_end for window in windows if window.next_end is not None)
+        missed = (window.backfill_until for window in windows if window.backfill_until < window.shadow_time)
+        return earliest(at for at in (*ends, *missed) if at > now)
 
 
 class _Trial:
