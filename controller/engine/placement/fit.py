@@ -3,19 +3,20 @@
 A workload is placed whole on one cluster (C3), whole on several clusters (D5), or divided by replicas (C4).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from math import lcm
 from typing import Final, NamedTuple
 
+from controller.engine.placement.division import divide
 from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.amounts_in_advance import AmountsInAdvance
 from controller.engine.state.cluster_usage import ClusterState
-from controller.engine.state.clusters import Assignment, ClusterName, StaticWeight, matches
+from controller.engine.state.clusters import Assignment, ClusterName
 from controller.engine.state.estimates import ClusterEstimates
 from controller.engine.state.resources import (
     EMPTY,
@@ -370,14 +371,10 @@ def _free_fraction(request: Resources, resource: str, capacity: FreeCapacity) ->
 
 
 def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Choice | Refusal:
+    clusters = [capacity.cluster_state.cluster for capacity in candidates if capacity.cluster_state.cluster is not None]
     capacity_by_cluster = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in candidates}
-    if requirements.placement.weights:
-        parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, candidates))
-        is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
-    else:
-        parts = _fill_largest_first(requirements, capacity_by_cluster, _overflow_order(requirements, candidates))
-        is_fitting = sum(parts.values()) == requirements.replicas
-    if not is_fitting or not parts:
+    parts = divide(requirements, capacity_by_cluster, clusters)
+    if parts is None:
         return insufficient_capacity(requirements, candidates)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
@@ -398,89 +395,3 @@ def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapaci
     nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
     packed = replicas_that_pack(requirements.replica_requests, nodes) if nodes else None
     return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
-
-
-def _overflow_order(
-    requirements: SchedulingRequirements, candidates: Iterable[FreeCapacity]
-) -> Mapping[ClusterName, int]:
-    """Return the place of each cluster among the overflow affinities of the term that selects the *candidates*.
-
-    Clusters of the term's own affinity have none.
-    """
-    clusters = [capacity.cluster_state.cluster for capacity in candidates if capacity.cluster_state.cluster is not None]
-    for term in requirements.placement.terms if requirements.placement.affinity is None else ():
-        affinities = (term.affinity, *term.overflow)
-        places = {
-            cluster.name: next((place for place, affinity in enumerate(affinities) if matches(affinity, cluster)), None)
-            for cluster in clusters
-        }
-        if None not in places.values():
-            return {name: place for name, place in places.items() if place}
-    return {}
-
-
-def _fill_largest_first(
-    requirements: SchedulingRequirements,
-    capacity_by_cluster: Mapping[ClusterName, int],
-    overflow_order: Mapping[ClusterName, int],
-) -> dict[ClusterName, int]:
-    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters.
-
-    Overflow clusters come after the others, except where a maximum would leave too few replicas.
-    """
-    by_size = sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))
-    parts = _fill(requirements, capacity_by_cluster, sorted(by_size, key=lambda name: overflow_order.get(name, 0)))
-    if overflow_order and sum(parts.values()) < requirements.replicas:
-        return _fill(requirements, capacity_by_cluster, by_size)
-    return parts
-
-
-def _fill(
-    requirements: SchedulingRequirements,
-    capacity_by_cluster: Mapping[ClusterName, int],
-    ordered: Sequence[ClusterName],
-) -> dict[ClusterName, int]:
-    """Return replicas by cluster, filling the clusters in this order, up to the spread's maximum of clusters."""
-    parts: dict[ClusterName, int] = {}
-    remaining = requirements.replicas
-    max_clusters = min(
-        (
-            constraint.maximum
-            for constraint in requirements.placement.spread
-            if constraint.by == "cluster" and constraint.maximum
-        ),
-        default=None,
-    )
-    for name in ordered[:max_clusters]:
-        parts[name] = min(remaining, capacity_by_cluster[name])
-        remaining -= parts[name]
-    return parts
-
-
-def _static_weights(weights: Sequence[StaticWeight], candidates: Sequence[FreeCapacity]) -> dict[ClusterName, int]:
-    """Return each cluster's static weight: the largest of the matching rules."""
-    weight_by_cluster: dict[ClusterName, int] = {}
-    for capacity in candidates:
-        matching = [
-            rule.weight
-            for rule in weights
-            if capacity.cluster_state.cluster and matches(rule.affinity, capacity.cluster_state.cluster)
-        ]
-        if matching:
-            weight_by_cluster[capacity.name] = max(matching)
-    return weight_by_cluster
-
-
-def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
-    """Return the replicas by cluster, in proportion to *weights*.
-
-    Shares are rounded down; the remainder goes one by one to the largest weights, then by name, as in Karmada.
-    """
-    total_weight = sum(weights.values())
-    if total_weight <= 0:
-        return {}
-    parts = {name: replicas * weight // total_weight for name, weight in weights.items()}
-    remaining = replicas - sum(parts.values())
-    for name in sorted(weights, key=lambda name: (-weights[name], name))[:remaining]:
-        parts[name] += 1
-    return parts

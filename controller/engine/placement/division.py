@@ -1,0 +1,101 @@
+"""Divides the replicas of a workload among clusters, as Karmada's scheduler would (C4)."""
+
+from collections.abc import Mapping, Sequence
+
+from controller.engine.state.clusters import Cluster, ClusterName, StaticWeight, matches
+from controller.engine.state.workloads import SchedulingRequirements
+
+
+def divide(
+    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
+) -> dict[ClusterName, int] | None:
+    """Return the replicas by cluster, ``None`` where they do not fit.
+
+    *capacity_by_cluster* says how many replicas fit each candidate; *clusters* describes the candidates.
+    """
+    if requirements.placement.weights:
+        parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, clusters))
+        is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
+    else:
+        parts = _fill_largest_first(requirements, capacity_by_cluster, _overflow_order(requirements, clusters))
+        is_fitting = sum(parts.values()) == requirements.replicas
+    return parts if is_fitting and parts else None
+
+
+def _overflow_order(requirements: SchedulingRequirements, clusters: Sequence[Cluster]) -> Mapping[ClusterName, int]:
+    """Return the place of each cluster among the overflow affinities of the term that selects the *clusters*.
+
+    Clusters of the term's own affinity have none.
+    """
+    for term in requirements.placement.terms if requirements.placement.affinity is None else ():
+        affinities = (term.affinity, *term.overflow)
+        places = {
+            cluster.name: next((place for place, affinity in enumerate(affinities) if matches(affinity, cluster)), None)
+            for cluster in clusters
+        }
+        if None not in places.values():
+            return {name: place for name, place in places.items() if place}
+    return {}
+
+
+def _fill_largest_first(
+    requirements: SchedulingRequirements,
+    capacity_by_cluster: Mapping[ClusterName, int],
+    overflow_order: Mapping[ClusterName, int],
+) -> dict[ClusterName, int]:
+    """Return replicas by cluster, filling the largest clusters first, up to the spread's maximum of clusters.
+
+    Overflow clusters come after the others, except where a maximum would leave too few replicas.
+    """
+    by_size = sorted(capacity_by_cluster, key=lambda name: (-capacity_by_cluster[name], name))
+    parts = _fill(requirements, capacity_by_cluster, sorted(by_size, key=lambda name: overflow_order.get(name, 0)))
+    if overflow_order and sum(parts.values()) < requirements.replicas:
+        return _fill(requirements, capacity_by_cluster, by_size)
+    return parts
+
+
+def _fill(
+    requirements: SchedulingRequirements,
+    capacity_by_cluster: Mapping[ClusterName, int],
+    ordered: Sequence[ClusterName],
+) -> dict[ClusterName, int]:
+    """Return replicas by cluster, filling the clusters in this order, up to the spread's maximum of clusters."""
+    parts: dict[ClusterName, int] = {}
+    remaining = requirements.replicas
+    max_clusters = min(
+        (
+            constraint.maximum
+            for constraint in requirements.placement.spread
+            if constraint.by == "cluster" and constraint.maximum
+        ),
+        default=None,
+    )
+    for name in ordered[:max_clusters]:
+        parts[name] = min(remaining, capacity_by_cluster[name])
+        remaining -= parts[name]
+    return parts
+
+
+def _static_weights(weights: Sequence[StaticWeight], clusters: Sequence[Cluster]) -> dict[ClusterName, int]:
+    """Return each cluster's static weight: the largest of the matching rules."""
+    weight_by_cluster: dict[ClusterName, int] = {}
+    for cluster in clusters:
+        matching = [rule.weight for rule in weights if matches(rule.affinity, cluster)]
+        if matching:
+            weight_by_cluster[cluster.name] = max(matching)
+    return weight_by_cluster
+
+
+def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
+    """Return the replicas by cluster, in proportion to *weights*.
+
+    Shares are rounded down; the remainder goes one by one to the largest weights, then by name, as in Karmada.
+    """
+    total_weight = sum(weights.values())
+    if total_weight <= 0:
+        return {}
+    parts = {name: replicas * weight // total_weight for name, weight in weights.items()}
+    remaining = replicas - sum(parts.values())
+    for name in sorted(weights, key=lambda name: (-weights[name], name))[:remaining]:
+        parts[name] += 1
+    return parts
