@@ -77,13 +77,13 @@ def _fill(
 
 
 def _static_weights(weights: Sequence[StaticWeight], clusters: Sequence[Cluster]) -> dict[ClusterName, int]:
-    """Return each cluster's static weight: the largest of the matching rules."""
+    """Return each cluster's static weight: the largest of the matching rules, and 1 where no rule matches any."""
     weight_by_cluster: dict[ClusterName, int] = {}
     for cluster in clusters:
-        matching = [rule.weight for rule in weights if matches(rule.affinity, cluster)]
+        matching = [rule.weight for rule in weights if rule.weight > 0 and matches(rule.affinity, cluster)]
         if matching:
             weight_by_cluster[cluster.name] = max(matching)
-    return weight_by_cluster
+    return weight_by_cluster or {cluster.name: 1 for cluster in clusters}
 
 
 def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
