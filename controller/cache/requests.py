@@ -321,6 +321,8 @@ class RequirementsBuilder:
         # Only what is pending is compared with clusters; without them, an admission changes no requirements.
         current = _NO_CLUSTERS if is_admitted else frozenset([target.name for target in binding.targets])
         evicting = frozenset(binding.evicting_from)
+        is_split_by_weight = requests is not None and requests.replicas > 0 and bool(binding.placement.weights)
+        reverses_ties = is_split_by_weight and _reverses_ties(binding.template_uid)
         # The ids stay valid while the value is cached, because it is cached together with their objects.
         known = (
             id(requests),
@@ -331,10 +333,11 @@ class RequirementsBuilder:
             self.with_node_claims,
         )
         return self._made.get(
-            (*known, evicting, current, preferences),
+            (*known, evicting, current, preferences, reverses_ties),
             lambda: (
                 replace(
                     _build(binding, requests, priorities, current=current),
+                    reverses_ties=reverses_ties,
                     pod_sets=self._pod_sets(requests, priorities),
                     preferred_clusters=preferences.preferred,
                     data_clusters=preferences.data_clusters,
@@ -355,6 +358,14 @@ class RequirementsBuilder:
             return ()
         request, count = tuple(sorted(requests.pods[0].items())), requests.replicas
         return (PodSet(request, count, count, requests.node_claim if self.with_node_claims else ""),)
+
+
+def _reverses_ties(template_uid: str) -> bool:
+    """Return whether Karmada gives the last name precedence where static weights tie, so that templates differ in it.
+
+    It does where the 32-bit FNV-1a hash of the UID is odd, whose factor and start are odd, too.
+    """
+    return bool(template_uid) and sum(template_uid.encode()) % 2 == 0
 
 
 def _build(

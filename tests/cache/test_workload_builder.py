@@ -400,6 +400,22 @@ def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, 
     assert workload.has_moved == (record is not None)
 
 
+@pytest.mark.parametrize(
+    ("uid", "spec", "reverses_ties"),
+    [
+        pytest.param("a", DIVIDED, False, id="even-hash"),
+        pytest.param("b", DIVIDED, True, id="odd-hash"),
+        pytest.param("", DIVIDED, False, id="no-uid"),
+        pytest.param("b", {"placement": {}}, False, id="not-divided"),
+    ],
+)
+def test_ties_of_static_weights_depend_on_the_template(uid, spec, reverses_ties):
+    workload, _ = heard_deployment(
+        deployment(**(IN_QUEUE_A | {"uid": uid})), deployment_binding(template_uid=uid, spec=spec)
+    )
+    assert workload.requirements.reverses_ties is reverses_ties
+
+
 @pytest.mark.parametrize(("replicas", "awaits_start"), [(0, False), (4, True)])
 def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
     record = admission_record(

@@ -1,6 +1,8 @@
 """Divides the replicas of a workload among clusters, as Karmada's scheduler would (C4)."""
 
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
+from heapq import heapify, heapreplace
 
 from controller.engine.state.clusters import Cluster, ClusterName, StaticWeight, matches
 from controller.engine.state.workloads import SchedulingRequirements
@@ -14,7 +16,8 @@ def divide(
     *capacity_by_cluster* says how many replicas fit each candidate; *clusters* describes the candidates.
     """
     if requirements.placement.weights:
-        parts = split_by_weight(requirements.replicas, _static_weights(requirements.placement.weights, clusters))
+        weights = _static_weights(requirements.placement.weights, clusters)
+        parts = split_by_weight(requirements.replicas, weights, reverses_ties=requirements.reverses_ties)
         is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
     else:
         parts = _fill_largest_first(requirements, capacity_by_cluster, _overflow_order(requirements, clusters))
@@ -86,16 +89,33 @@ def _static_weights(weights: Sequence[StaticWeight], clusters: Sequence[Cluster]
     return weight_by_cluster or {cluster.name: 1 for cluster in clusters}
 
 
-def split_by_weight(replicas: int, weights: Mapping[ClusterName, int]) -> dict[ClusterName, int]:
-    """Return the replicas by cluster, in proportion to *weights*.
+def split_by_weight(
+    replicas: int, weights: Mapping[ClusterName, int], *, reverses_ties: bool = False
+) -> dict[ClusterName, int]:
+    """Return the replicas by cluster, in proportion to *weights*, which are positive.
 
-    Shares are rounded down; the remainder goes one by one to the largest weights, then by name, as in Karmada.
+    By the method of Webster (Sainte-Laguë), as in Karmada since 1.16: each replica goes to the cluster with the
+    largest weight / (2 x its replicas + 1), on a tie to the one with fewer replicas, then by name.
     """
-    total_weight = sum(weights.values())
-    if total_weight <= 0:
+    if not weights:
         return {}
-    parts = {name: replicas * weight // total_weight for name, weight in weights.items()}
-    remaining = replicas - sum(parts.values())
-    for name in sorted(weights, key=lambda name: (-weights[name], name))[:remaining]:
+    twice_divided, total_weight = 2 * replicas - len(weights), sum(weights.values())
+    # Whatever the order, each cluster gets at least so many; they leave at most one replica per cluster to distribute.
+    parts = {
+        name: max(-((total_weight - weight * twice_divided) // (2 * total_weight)), 0)
+        for name, weight in weights.items()
+    }
+    names = sorted(weights, reverse=reverses_ties)
+    order = [(*_priority(weights[name], parts[name]), place) for place, name in enumerate(names)]
+    heapify(order)
+    for _ in range(replicas - sum(parts.values())):
+        place = order[0][2]
+        name = names[place]
         parts[name] += 1
+        heapreplace(order, (*_priority(weights[name], parts[name]), place))
     return parts
+
+
+def _priority(weight: int, replicas: int) -> tuple[Fraction, int]:
+    """Return the key that sorts clusters by which gets the next replica first."""
+    return -Fraction(weight, 2 * replicas + 1), replicas

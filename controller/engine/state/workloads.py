@@ -67,6 +67,8 @@ class SchedulingRequirements:
     """All its pods with their numbers; empty where they are unknown."""
     replicas: int = 0
     """The number of equal replicas of a divisible kind; 0 for an indivisible kind."""
+    reverses_ties: bool = False
+    """Of clusters with equal static weights, the last by name gets a remaining replica first (C4)."""
     observed_term: str = ""
     """The affinity term that Karmada's scheduler observed last (C1)."""
     evicting_from: frozenset[ClusterName] = frozenset()
@@ -100,6 +102,7 @@ class SchedulingRequirements:
             tuple(tuple(sorted(pod.items())) for pod in self.pods),
             self.pod_sets,
             self.replicas,
+            self.reverses_ties,
             self.observed_term,
             self.evicting_from,
             self.data_clusters,
