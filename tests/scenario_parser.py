@@ -64,7 +64,7 @@ ALIASES = {"gpu": "nvidia.com/gpu"}
 KINDS = {"Job": VOLCANO_JOB, "Deployment": ApiKind("apps/v1", "Deployment")}
 ONE_CLUSTER = (Spread("cluster", 1, 1),)
 
-PLACEMENT = "affinity terms tolerations spread divided weights"
+PLACEMENT = "affinity terms tolerations spread divided aggregated weights"
 CLUSTER = "name has used grades labels provider region zones taints enables ready deleting"
 QUEUE = "name parent weight priority capability deserved guarantee reclaimable fifo state"
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
@@ -140,6 +140,7 @@ def placement(written: Mapping[str, Any] | None) -> Placement:
         tolerations=tuple(Toleration(**entry) for entry in written.get("tolerations", ())),
         spread=spread if "spread" in written else ONE_CLUSTER,
         divided=written.get("divided", False),
+        aggregated=written.get("aggregated", False),
         weights=tuple(StaticWeight(affinity(entry), entry["weight"]) for entry in written.get("weights", ())),
     )
 

@@ -18,11 +18,26 @@ def divide(
     if requirements.placement.weights:
         weights = _static_weights(requirements.placement.weights, clusters)
         parts = split_by_weight(requirements.replicas, weights, reverses_ties=requirements.reverses_ties)
-        is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
-    else:
-        parts = _fill_largest_first(requirements, capacity_by_cluster, _overflow_order(requirements, clusters))
-        is_fitting = sum(parts.values()) == requirements.replicas
-    return parts if is_fitting and parts else None
+        return parts if parts and all(count <= capacity_by_cluster[name] for name, count in parts.items()) else None
+    overflow_order = _overflow_order(requirements, clusters)
+    parts = _fill_largest_first(requirements, capacity_by_cluster, overflow_order)
+    if sum(parts.values()) != requirements.replicas:
+        return None
+    is_aggregated = requirements.placement.aggregated or bool(overflow_order)
+    return parts if is_aggregated else _spread_by_capacity(parts, capacity_by_cluster)
+
+
+def _spread_by_capacity(
+    parts: Mapping[ClusterName, int], capacity_by_cluster: Mapping[ClusterName, int]
+) -> dict[ClusterName, int]:
+    """Return the replicas of *parts* in proportion to the capacity of these clusters, as dynamic weights ask for.
+
+    Karmada keeps the division that an admission names, so it would not spread them itself.
+    """
+    weights = {name: capacity_by_cluster[name] for name in parts if capacity_by_cluster[name] > 0}
+    spread = split_by_weight(sum(parts.values()), weights)
+    # Rounding may exceed a small capacity.
+    return spread if all(count <= weights[name] for name, count in spread.items()) else {**parts}
 
 
 def _overflow_order(requirements: SchedulingRequirements, clusters: Sequence[Cluster]) -> Mapping[ClusterName, int]:
