@@ -4,14 +4,15 @@ from collections.abc import Mapping, Sequence
 from fractions import Fraction
 from heapq import heapify, heapreplace
 
-from controller.engine.state.clusters import Cluster, ClusterName, StaticWeight, matches
+from controller.engine.placement.filter import select_clusters
+from controller.engine.state.clusters import Cluster, ClusterName, Placement, StaticWeight, matches
 from controller.engine.state.workloads import SchedulingRequirements
 
 
 def divide(
     requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
 ) -> dict[ClusterName, int] | None:
-    """Return the replicas by cluster, ``None`` where they do not fit.
+    """Return the replicas by cluster, ``None`` where they do not fit, or not in the regions that the spread allows.
 
     *capacity_by_cluster* says how many replicas fit each candidate; *clusters* describes the candidates.
     """
@@ -19,12 +20,34 @@ def divide(
         weights = _static_weights(requirements.placement.weights, clusters)
         parts = split_by_weight(requirements.replicas, weights, reverses_ties=requirements.reverses_ties)
         return parts if parts and all(count <= capacity_by_cluster[name] for name, count in parts.items()) else None
+    capacity_by_cluster = _select_regions(requirements.placement, capacity_by_cluster, clusters)
     overflow_order = _overflow_order(requirements, clusters)
     parts = _fill_largest_first(requirements, capacity_by_cluster, overflow_order)
     if sum(parts.values()) != requirements.replicas:
         return None
     is_aggregated = requirements.placement.aggregated or bool(overflow_order)
     return parts if is_aggregated else _spread_by_capacity(parts, capacity_by_cluster)
+
+
+def _select_regions(
+    placement: Placement, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
+) -> Mapping[ClusterName, int]:
+    """Return the capacity of the clusters among which a spread by region allows to divide; of all without one.
+
+    Karmada keeps to the regions of the clusters that an admission names where these have enough capacity.
+    """
+    constraints = {constraint.by: constraint for constraint in placement.spread}
+    if "region" not in constraints:
+        return capacity_by_cluster
+    most = constraints["cluster"].maximum or len(clusters) if "cluster" in constraints else 0
+    further = max(most - constraints["region"].minimum, 0)
+    ranked = sorted(clusters, key=lambda cluster: (-capacity_by_cluster[cluster.name], cluster.name))
+    selected = select_clusters(
+        placement,
+        ranked,
+        size=lambda members: sum(capacity_by_cluster[cluster.name] for cluster in members[: 1 + further]),
+    )
+    return {cluster.name: capacity_by_cluster[cluster.name] for cluster in selected}
 
 
 def _spread_by_capacity(

@@ -30,6 +30,9 @@ _PROPERTIES: Mapping[str, Callable[[Cluster], bool]] = {
 Selects = Callable[[Affinity, Cluster], bool]
 """Returns whether an affinity selects a cluster."""
 
+_SizeOf = Callable[[Sequence[Cluster]], int]
+"""Returns the size of a region from its clusters, best first."""
+
 _CandidateKey = tuple[object, ...]
 """The key of candidates, without the clusters."""
 
@@ -61,11 +64,11 @@ def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Sprea
     return cluster if len(clusters) < cluster.minimum else None
 
 
-def select_clusters(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cluster, ...]:
+def select_clusters(placement: Placement, ranked: Sequence[Cluster], *, size: _SizeOf = len) -> tuple[Cluster, ...]:
     """Return the clusters of *ranked* that an undivided workload runs on, best first (D5).
 
-    By region: the regions with most clusters, as few as the constraints allow; then the best cluster of each,
-    then the best others.
+    By region: the regions of the largest *size*, by default with most clusters, as few as the constraints allow; then
+    the best cluster of each, then the best others.
     """
     if not ranked or unmet_constraint(placement, ranked) is not None:
         return ()
@@ -76,7 +79,7 @@ def select_clusters(placement: Placement, ranked: Sequence[Cluster]) -> tuple[Cl
     max_clusters = (cluster.maximum or len(ranked)) if cluster is not None else 0
     if "region" not in by_field:
         return tuple(ranked[:max_clusters])
-    regions = _fewest_regions(by_field["region"], cluster, ranked)
+    regions = _fewest_regions(by_field["region"], cluster, ranked, size=size)
     best = [region_clusters[0] for region_clusters in regions]
     rest = [candidate for candidate in ranked if any(candidate in region_clusters[1:] for region_clusters in regions)]
     return (*best, *rest[: max(max_clusters - len(best), 0)])
@@ -103,17 +106,19 @@ def _outside_largest_regions(requirements: SchedulingRequirements, clusters: Seq
     return [cluster.name for members in _regions(clusters) if len(members) < least for cluster in members]
 
 
-def _regions(ranked: Sequence[Cluster]) -> list[list[Cluster]]:
-    """Return the clusters by region: regions with most clusters first, else in the order of their best cluster."""
+def _regions(ranked: Sequence[Cluster], *, size: _SizeOf = len) -> list[list[Cluster]]:
+    """Return the clusters by region: those of the largest *size* first, else in the order of their best cluster."""
     by_region: dict[str, list[Cluster]] = {}
     for cluster in ranked:
         by_region.setdefault(cluster.region, []).append(cluster)
-    return sorted(by_region.values(), key=lambda members: -len(members))
+    return sorted(by_region.values(), key=lambda members: -size(members))
 
 
-def _fewest_regions(region: Spread, cluster: Spread | None, ranked: Sequence[Cluster]) -> list[list[Cluster]]:
+def _fewest_regions(
+    region: Spread, cluster: Spread | None, ranked: Sequence[Cluster], *, size: _SizeOf = len
+) -> list[list[Cluster]]:
     """Return the fewest, largest regions that hold enough clusters; empty where none do."""
-    regions = _regions(ranked)
+    regions = _regions(ranked, size=size)
     minimum = cluster.minimum if cluster is not None else 0
     for number, count in enumerate(accumulate(len(members) for members in regions), start=1):
         if count >= minimum and number >= region.minimum:
