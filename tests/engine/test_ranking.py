@@ -18,7 +18,9 @@ SHAPES = (
     SchedulingRequirements({"cpu": 3000, "memory": 7}, {"cpu": 2000, "memory": 5}, Placement()),
     SchedulingRequirements({"cpu": 2000, GPU: 1000, "pods": 1000}, {"cpu": 2000, GPU: 1000}, Placement()),
     SchedulingRequirements({"memory": 4}, {}, Placement(), preferred_clusters=(NAMES[3],)),
+    SchedulingRequirements({"cpu": 3000}, {"cpu": 3000}, Placement(), pods=({"cpu": 3000},)),
 )
+SETTLE_MS = 30
 
 
 def usage_of_clusters(random: Random) -> ClusterUsage:
@@ -26,7 +28,8 @@ def usage_of_clusters(random: Random) -> ClusterUsage:
     for name in NAMES:
         allocatable = {"cpu": random.randint(0, 9) * 1000, "memory": random.randint(0, 20), "pods": 10_000}
         gpus = {GPU: random.randint(0, 3) * 1000} if random.random() < 0.5 else {}
-        usage.update(Cluster(name, ready=True, allocatable={**allocatable, **gpus}), 0, 0)
+        grades = ({"cpu": random.randint(2, 3) * 1000},) if random.random() < 0.5 else ()
+        usage.update(Cluster(name, ready=True, allocatable={**allocatable, **gpus}, grades=grades), 0, 0)
     return usage
 
 
@@ -36,6 +39,9 @@ def change(random: Random, usage: ClusterUsage, admitted: list[Admission], now: 
         usage.remove_usage(admitted.pop(random.randrange(len(admitted))), now)
     elif random.random() < 0.02:
         usage.nominate(name, {"cpu": 1000})
+    elif random.random() < 0.1:
+        ended = {"cpu": 1000}
+        usage.add_recently_freed(Admission(ended, (ClusterCharge(name, ended),)), now)
     else:
         charge = {"cpu": random.randint(0, 2) * 1000, "memory": random.randint(0, 3)}
         admitted.append(Admission(charge, (ClusterCharge(name, charge),)))
@@ -51,6 +57,7 @@ def test_ranked_clusters_choose_as_a_choice_among_all(seed):
     compared = 0
     for now in range(200):
         change(random, usage, admitted, now)
+        usage.refresh(now, SETTLE_MS)
         number, copies = random.randrange(len(SHAPES)), random.randint(1, 3)
         capacities = free_capacities(usage.cluster_state(name) for name in NAMES)
         expected = choose_clusters(SHAPES[number], capacities, copies)

@@ -113,9 +113,13 @@ class ClusterState:
 
         Not so with nominations, resource models, estimates, or advance reservations of amounts.
         """
-        has_grades = self.cluster is not None and bool(self.cluster.grades)
         is_for_some = self.estimates is not None or self.in_advance is not None
-        return not (has_grades or self.leaving or self.nominated or is_for_some)
+        return not (self.has_grades or self.leaving or self.nominated or is_for_some)
+
+    @property
+    def has_grades(self) -> bool:
+        """Return whether resource models limit its pods, together with what was freed recently (C3)."""
+        return self.cluster is not None and bool(self.cluster.grades)
 
     @property
     def recently_freed_total(self) -> Resources:
@@ -396,6 +400,8 @@ class ClusterUsage:
             cluster_state.recently_freed.add(booking.charge, ended_at)
             cluster_state.changed_at = max(cluster_state.changed_at or ended_at, ended_at)
             self._touched.add(cluster_state.name)
+            if cluster_state.has_grades:
+                self._has_changed(cluster_state, gave_room=True)
 
     def mark_leaving(self, admission: Admission) -> None:
         """Count the charges of *admission* as leaving: its workload was evicted."""
@@ -451,11 +457,13 @@ class ClusterUsage:
             cluster_state = self._states.get(name)
             if cluster_state is None:
                 continue
-            before = cluster_state.external_usage
+            before, freed_before = cluster_state.external_usage, cluster_state.recently_freed_total
             cluster_state.refresh_external_usage(now, settle_ms)
             self._end_orphans(cluster_state, now, settle_ms)
             if cluster_state.external_usage != before:
                 self._has_changed(cluster_state, gave_room=True)
+            elif cluster_state.has_grades and cluster_state.recently_freed_total != freed_before:
+                self._has_changed(cluster_state, gave_room=False)
             changes_at, freed = cluster_state.settles_at(settle_ms), cluster_state.recently_freed
             if freed or changes_at is not None:
                 # How much of orphaned charges has ended also depends on the time itself.
