@@ -63,6 +63,9 @@ def feasibility(
         return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
     refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
     now = find(requirements, clusters)
+    if refusal is not None and now.names and now.term != potential.term:
+        # While no cluster of the earlier term is feasible, Karmada uses this one (C1).
+        refusal = _exceeds_every_cluster(requirements, now.names, cluster_usage) and refusal
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
     return Feasibility(names, copies(requirements, now.names or potential.names), refusal)
