@@ -13,8 +13,10 @@ from tests.scenario_parser import cluster, workloads
 from tests.workloads import changed
 
 
-def submit(scenario: Scenario, number: int, cpu: int, group: HyperJobGang) -> None:
-    [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}}, number)
+def submit(scenario: Scenario, number: int, cpu: int, group: HyperJobGang, *, on: str = "") -> None:
+    """Submit a part for any cluster, or for the cluster *on*."""
+    where = {"placement": {"affinity": {"names": [on]}}} if on else {}
+    [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}, **where}, number)
     scenario.state.workload_changed(changed(part, gang=group), scenario.now)
 
 
@@ -61,6 +63,26 @@ def test_no_part_is_admitted_until_all_fit(room, names):
     assert (told.reason, told.subject) == (Reason.HYPERJOB_DOES_NOT_FIT, "Job ml/part-1 (InsufficientCapacity)")
     scenario.state.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)
     assert set(admitted(scenario)) == names
+
+
+@pytest.mark.parametrize(
+    ("cpus", "room", "minimum", "names"),
+    [
+        pytest.param([3, 3, 4], {"m1": 6, "m2": 4}, 3, "m1 m1 m2", id="the-largest-first"),
+        pytest.param([8, 4, 4], {"m1": 8}, 2, "- m1 m1", id="the-smallest-first"),
+        pytest.param([9, 4, 9], {"m1": 8}, 2, "- - -", id="no-order"),
+    ],
+)
+def test_parts_are_placed_in_the_order_in_which_enough_fit(cpus, room, minimum, names):
+    where = admitted(play(cpus, room=room, minimum=minimum))
+    assert " ".join(where.get(f"part-{number}", "-") for number in range(len(cpus))) == names
+
+
+def test_part_for_one_cluster_is_placed_before_one_for_any():
+    scenario, gang = play([], room={"m1": 4, "m2": 4}), HyperJobGang("hyper/1", 2, 2)
+    submit(scenario, 0, 4, gang)
+    submit(scenario, 1, 4, gang, on="m1")
+    assert admitted(scenario) == {"part-0": "m2", "part-1": "m1"}
 
 
 def test_incomplete_gang_waits_and_blocks_no_other_workload():

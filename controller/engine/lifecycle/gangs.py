@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import choose_clusters, free_capacity
+from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
 from controller.engine.state.quota import Quota
@@ -58,21 +59,30 @@ class GangPlacer:
         """Try to place the pending parts of *gang* together, in order.
 
         Where there are borrowing rules, the parts must also be allowed to borrow what exceeds their queues' fair
-        shares. If that fails and parts have reservations, they are tried again on their reserved clusters.
+        shares. If that fails, parts with reservations are tried again on their reserved clusters, and then all parts in
+        other orders.
         """
         parts = self._workloads.pending_parts(gang)
         trial = self._try_parts(gang, parts)
-        reserved = [part for part in parts if part.has_reservation]
-        if trial.refusal is None or not reserved:
+        if trial.refusal is None:
             return trial
+        reserved = [part for part in parts if part.has_reservation]
         others = [part for part in parts if not part.has_reservation]
-        other = self._try_parts(gang, [*reserved, *others], on_reservations=True)
-        return trial if other.refusal is not None else other
+        if reserved:
+            other = self._try_parts(gang, [*reserved, *others], on_reservations=True)
+            if other.refusal is None:
+                return other
+        sorter = PartSorter(parts, self._workloads.pending, self._feasibility_cache)
+        for order in () if sorter.has_equal_parts else (PartOrder.MOST_CONSTRAINED_FIRST, PartOrder.SMALLEST_FIRST):
+            other = self._try_parts(gang, sorter.in_order(order))
+            if other.refusal is None:
+                return other
+        return trial
 
     def _try_parts(self, gang: HyperJobGang, parts: Sequence[Workload], *, on_reservations: bool = False) -> GangTrial:
         trial, missing = GangTrial(), self._workloads.gangs.missing(gang)
         quotas = [quota.overlay() for quota in self._quotas]
-        self._place_parts(parts, trial, quotas, on_reservations=on_reservations)
+        self._place_parts(parts, trial, quotas, missing=missing, on_reservations=on_reservations)
         if self._borrowing is not None:
             self._drop_parts_that_may_not_borrow(trial, self._borrowing, self._quotas[0].overlay(), missing=missing)
         if len(trial.choices) >= missing:
@@ -80,12 +90,20 @@ class GangPlacer:
         return trial
 
     def _place_parts(
-        self, parts: Sequence[Workload], trial: GangTrial, quotas: Sequence[Quota], *, on_reservations: bool
+        self,
+        parts: Sequence[Workload],
+        trial: GangTrial,
+        quotas: Sequence[Quota],
+        *,
+        missing: int,
+        on_reservations: bool,
     ) -> None:
-        """Choose the clusters of each part, next to the parts placed before."""
+        """Choose the clusters of each part, next to the parts placed before, until too few can be placed."""
         cluster_usage = self._feasibility_cache.cluster_usage
         try:
-            for workload in parts:
+            for number, workload in enumerate(parts):
+                if trial.refusal is not None and len(trial.choices) + len(parts) - number < missing:
+                    break
                 choice = self._place_part(workload, quotas, on_reservations=on_reservations)
                 if isinstance(choice, Choice):
                     for quota in quotas:

@@ -21,6 +21,7 @@ from controller.engine.placement.fit import (
     required_after_evictions,
     units_of,
 )
+from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_usage import ClusterState
@@ -525,18 +526,28 @@ class GangParts:
     ) -> None:
         self.workloads = parts
         self.classes = [pending.class_of(part.uid) for part in parts]
+        self._sorter = PartSorter(parts, pending, feasibility_cache)
         self._feasibility_cache = feasibility_cache
 
     def assign_clusters(self, candidates: Iterable[Victim] = ()) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
-        """Return the clusters of all parts after evicting *candidates*; ``None`` if they do not fit."""
+        """Return the clusters of all parts after evicting *candidates*; ``None`` if they fit in no order."""
         victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
         for number, victim in enumerate(candidates):
             for cluster_charge in victim.bookings:
                 victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
+        assigned = self._assign(self.workloads, victims)
+        if assigned is not None or self._sorter.has_equal_parts:
+            return assigned
+        return self._assign(self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST), victims)
+
+    def _assign(
+        self, parts: Iterable[Workload], victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]]
+    ) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
+        """Return the clusters of *parts*, assigned in order."""
         states = self._feasibility_cache.cluster_usage
         clusters: dict[ClusterName, ClusterAfterEvictions] = {}
-        for part, workload_class in zip(self.workloads, self.classes, strict=True):
-            requirements = workload_class.requirements
+        for part in parts:
+            requirements = self._sorter.requirements[part.uid]
             names = self._feasibility_cache.get(requirements).candidates.names
             for name in names:
                 if name not in clusters:

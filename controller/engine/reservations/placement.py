@@ -6,7 +6,6 @@ no usage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from enum import Enum, auto
 from fractions import Fraction
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
@@ -18,6 +17,7 @@ from controller.engine.placement.fit import (
     replicas_that_fit,
     units_of,
 )
+from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
@@ -35,14 +35,6 @@ from controller.engine.state.workloads import (
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
 """Charges to reserve for each workload that starts together; empty where too little capacity can be reserved."""
-
-
-class SearchOrder(Enum):
-    """Orders in which the parts of a HyperJob are placed; the first order that succeeds is used."""
-
-    BY_NAME = auto()
-    LARGEST_FIRST = auto()
-    SMALLEST_FIRST = auto()
 
 
 class ReservationPlanner:
@@ -63,8 +55,8 @@ class ReservationPlanner:
         if gang is None or not self._workloads.gangs.is_all_or_nothing(gang):
             charges = ReservationPlacer(self.feasibility_cache, unavailable).place(workload_class.requirements)
             return {workload.uid: charges} if charges else {}
-        for order in SearchOrder:
-            sparing = order is not SearchOrder.BY_NAME
+        for order in PartOrder:
+            sparing = order is not PartOrder.BY_NAME
             placer = ReservationPlacer(self.feasibility_cache, unavailable, sparing=sparing)
             placed = self._place_gang(gang, order, placer)
             if placed is not None:
@@ -72,7 +64,7 @@ class ReservationPlanner:
         return {}
 
     def _place_gang(
-        self, gang: HyperJobGang, order: SearchOrder, placer: "ReservationPlacer"
+        self, gang: HyperJobGang, order: PartOrder, placer: "ReservationPlacer"
     ) -> PlacedReservations | None:
         """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
         present = self._queue_usage.quota()
@@ -96,7 +88,7 @@ class ReservationPlanner:
                 placed[part.uid] = charges
         return placed if spare >= 0 else None
 
-    def _parts_in_order(self, gang: HyperJobGang, order: SearchOrder) -> list[Workload]:
+    def _parts_in_order(self, gang: HyperJobGang, order: PartOrder) -> list[Workload]:
         """Return the pending parts in placement order, parts with a reservation first."""
         classes = ((part, self._workloads.pending.class_of(part.uid)) for part in self._workloads.pending_parts(gang))
         parts = [
@@ -104,18 +96,8 @@ class ReservationPlanner:
             for part, workload_class in classes
             if workload_class.inadmissible is None and workload_class.is_waiting
         ]
-        if order is not SearchOrder.BY_NAME:
-            fleet = total(cluster_state.capacity for cluster_state in self.feasibility_cache.cluster_usage)
-            parts.sort(
-                key=lambda part: _dominant_share(part.requirements.requests, fleet),
-                reverse=order is SearchOrder.LARGEST_FIRST,
-            )
-        return sorted(parts, key=lambda part: part.reservation is None)
-
-
-def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
-    shares = (Fraction(amount, fleet[name]) for name, amount in demand.items() if amount > 0 and fleet.get(name))
-    return max(shares, default=Fraction(0))
+        ordered = PartSorter(parts, self._workloads.pending, self.feasibility_cache).in_order(order)
+        return sorted(ordered, key=lambda part: part.reservation is None)
 
 
 class ReservationPlacer:
