@@ -289,7 +289,7 @@ class BindingTranslator:
             return None
         targets = tuple(Assignment(ClusterName(sys.intern(cluster.name)), cluster.replicas) for cluster in clusters)
         if any(target.replicas for target in targets):
-            # Next to others, Karmada leaves out a number of zero.
+            # Next to others, Karmada omits 0: for a cluster that its descheduler emptied, or that gets no replicas.
             targets = tuple(Assignment(target.name, target.replicas or 0) for target in targets)
         return self._targets.get(targets, lambda: targets)
 
