@@ -295,12 +295,14 @@ def _fields(struct: type[msgspec.Struct], prefix: str) -> Iterator[Row]:
     types = get_type_hints(struct)
     for field in msgspec.structs.fields(struct):
         annotation = types[field.name]
-        arguments = [each for each in get_args(annotation) if each not in {Ellipsis, type(None)}]
-        is_list = get_origin(annotation) is tuple
-        inner = arguments[0] if len(arguments) == 1 else annotation
+        kinds = [each for each in get_args(annotation) if each not in {type(None), msgspec.UnsetType}]
+        is_optional = get_origin(annotation) in {Union, UnionType} and len(kinds) == 1
+        value = kinds[0] if is_optional else annotation
+        is_list = get_origin(value) is tuple
+        inner = get_args(value)[0] if is_list else value
         is_struct = isinstance(inner, type) and issubclass(inner, msgspec.Struct)
         words = "or null" if type(None) in get_args(annotation) else ""
-        kind = "list of objects" if is_list and is_struct else "object" if is_struct else _json_type(annotation)
+        kind = "list of objects" if is_list and is_struct else "object" if is_struct else _json_type(value)
         yield Row(f"{prefix}{field.encode_name}", (f"{kind} {words}".strip(),), texts.get(field.name, ""))
         if is_struct:
             yield from _fields(inner, f"{prefix}{field.encode_name}{'[]' if is_list else ''}.")

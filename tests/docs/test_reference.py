@@ -110,6 +110,29 @@ def test_json_of_each_command_is_documented():
     assert documented == {*generate_schema.REPORTS} - {"simulate"}
 
 
+def schema_paths(part: dict, parts: dict, prefix: str = "") -> set[str]:
+    """Return the paths of the fields of an object of the JSON Schema; `[]` stands for one entry of a list."""
+    paths = set()
+    for name, field in part["properties"].items():
+        kinds = [kind for kind in field.get("anyOf", [field]) if kind.get("type") != "null"]
+        items = kinds[0].get("items", {}) if kinds[0].get("type") == "array" else {}
+        reference = kinds[0].get("$ref") or items.get("$ref")
+        path = f"{prefix}{name}"
+        paths.add(path)
+        if reference is not None:
+            inner = parts[reference.rpartition("/")[2]]
+            paths |= schema_paths(inner, parts, f"{path}{'[]' if items else ''}.")
+    return paths
+
+
+@pytest.mark.parametrize("command", [name for name in generate_schema.REPORTS if name != "simulate"])
+def test_documented_json_fields_are_those_of_the_schema(command):
+    parts = generate_schema.schema()["$defs"]
+    report, _ = generate_schema.REPORTS[command]
+    documented = {row.key for row in generate.answer(report).rows}
+    assert schema_paths(parts[command], parts) - documented <= {"apiVersion", "configuration"}
+
+
 def test_generator_adds_missing_and_removes_stale_rows():
     before = "<!-- table: labels -->\n| `volcano.sh/no-such` | words |\n<!-- end -->\n"
     after = generate.page(before)

@@ -120,7 +120,7 @@ class ClusterCharge(msgspec.Struct, frozen=True):
 class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
     """Clusters and charge of an admitted workload; *now* is true if this plan admits it.
 
-    *outgrown* is its charge at admission, if it was resized since (D7).
+    *pending_resize* is its charge at admission, if it was resized since (D7).
     """
 
     clusters: tuple[ClusterCharge, ...]
