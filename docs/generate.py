@@ -351,9 +351,10 @@ def _command(command: Any, name: str, common: frozenset[str] = frozenset()) -> I
         yield from ("```text", block.strip("\n").rstrip(), "```", "")
     inner = getattr(command, "commands", {})
     if "plan" in inner:
-        # `plan` has no options of its own.
-        yield from ("## Common options", "", *_options(inner["plan"], frozenset()))
-        common = frozenset(parameter.name for parameter in inner["plan"].params)
+        of_queues = {parameter.name for parameter in inner["queues"].params}
+        common = frozenset(parameter.name for parameter in inner["plan"].params if parameter.name in of_queues)
+        special = frozenset(parameter.name for parameter in inner["plan"].params) - common
+        yield from ("## Common options", "", *_options(inner["plan"], special))
     yield from _options(command, common)
     for word, below in inner.items():
         yield from _command(
@@ -374,7 +375,7 @@ def _option(parameter: Any) -> str:
     if not parameter.opts[0].startswith("-"):
         names = f"`{(parameter.metavar or parameter.name).upper()}`"
     default = parameter.default if isinstance(parameter.default, str | int | float) else None
-    shown = "" if default in {None, False} or callable(default) else f"`{getattr(default, 'value', default)}`"
+    shown = "" if default is None or default is False else f"`{getattr(default, 'value', default)}`"
     return f"| {names} | {shown} | {_cell(parameter.help or '')} |"
 
 

@@ -5,6 +5,7 @@ import re
 
 import msgspec
 import pytest
+import typer
 import yaml
 
 from certs.settings import CertificateSettings as CertsSettings
@@ -91,6 +92,15 @@ def test_each_command_has_its_own_section():
     named = {command.name or command.callback.__name__ for command in app.registered_commands}
     sections = re.findall(r"^## volcano-global (\w+)$", PAGES["cli.md"], re.MULTILINE)
     assert named | {"explain"} == set(sections)
+
+
+def test_commands_that_read_objects_have_the_common_options():
+    (section,) = re.findall(r"^## Common options$(.*?)^## ", PAGES["cli.md"], re.MULTILINE | re.DOTALL)
+    options = set(re.findall(r"^\| `(--[a-z-]+|-[a-z])`", section, re.MULTILINE)) - {"--version"}
+    assert {"-f", "--context"} <= options
+    for command in typer.main.get_command(app).commands.values():
+        if command.name not in {"replay", "history", "completion", "explain"}:
+            assert options <= {option for parameter in command.params for option in parameter.opts}, command.name
 
 
 def test_each_documented_name_exists():
