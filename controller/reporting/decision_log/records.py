@@ -13,7 +13,7 @@ import msgspec
 from controller.api.quantity import format_quantity
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
-from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal
+from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal, is_advance_reservation
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources
@@ -181,7 +181,7 @@ class RecordBuilder:
         return self._cached_utilization("queue", name)
 
     def _fair_share_utilization(self, name: QueueName) -> Utilization | None:
-        return self._cached_utilization("entitlement", name)
+        return self._cached_utilization("fair share", name)
 
     def _cached_utilization(self, kind: str, name: str) -> Utilization | None:
         """Return the utilization of a queue or cluster; cached, because many workloads share it."""
@@ -205,13 +205,15 @@ class RecordBuilder:
         if quota is None or standing is None or name not in quota.tree.nodes:
             return None
         used = dict(quota.allocated[name])
-        if kind == "entitlement":
-            return Utilization(f"entitlement of queue {name}", used, dict(standing.fair_shares[name]))
+        if kind == "fair share":
+            return Utilization(f"fair share of queue {name}", used, dict(standing.fair_shares[name]))
         return Utilization(f"queue {name}", used, dict(quota.limits[name].limit))
 
 
 def _rule(refusal: Refusal) -> str:
     """Return the rule behind *refusal*: the root's limit is a rule about queues (Q2), a cluster's is not (C2)."""
+    if is_advance_reservation(refusal):
+        return RULES[EvictionReason.ADVANCE_RESERVATION]
     return RULES[Reason.QUEUE_LIMIT_REACHED if refusal.is_total_capacity else refusal.reason]
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import Policy, Tenant
-from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.clusters import Cluster
+from controller.engine.policy import AdvanceReservation, Policy, Tenant
+from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.reporting.decision_log.codec import _TYPES
@@ -132,6 +132,21 @@ def test_guarantee_refusal_names_parent_queue():
     fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"
+
+
+def test_refusal_by_an_advance_reservation_has_its_rule():
+    maintenance = AdvanceReservation("upgrade", (ClusterName("m"),), since=0, until=10_000)
+    state = state_with(Policy(advance_reservations=(maintenance,)), queue(), cluster("m", 4))
+    records = decided(state, workload("a", 1))
+    assert (records["a"]["reason"], records["a"]["rule"]) == ("BlockedByReservation", "O11")
+
+
+def test_refusal_to_borrow_names_the_fair_share():
+    builder = RecordBuilder(state := state_with(queue(), cluster("m", 4)))
+    state.workload_changed(waiting := workload("a", 1), 0)
+    state.plan(0)
+    record = builder.pending_record(waiting, Refusal(Reason.BLOCKED_BY_FAIR_SHARE, resource="cpu"), 1)
+    assert record_fields(record, 1, "r")["of"] == "fair share of queue q"
 
 
 def test_every_reason_has_a_documented_rule():
