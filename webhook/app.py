@@ -220,6 +220,11 @@ class App:
         except BadRequestError as error:
             self.log.warning("request refused", path=path, code=error.status.value, reason=str(error))
             answer = error_response(error)
+        except Exception:
+            # The server logs the error and answers 500.
+            code = HTTPStatus.INTERNAL_SERVER_ERROR.value
+            self.metrics.requests.count_request(path, code=code, seconds=time.perf_counter() - started)
+            raise
         if self.draining:
             # The next request of the caller then opens a connection to another replica.
             answer.force_close()

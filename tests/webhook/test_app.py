@@ -7,7 +7,7 @@ import socket
 
 import pytest
 
-from tests.webhook.conftest import exchange, serve, until_closed
+from tests.webhook.conftest import MUTATE, exchange, serve, until_closed
 from tests.webhook.reviews import GOOD, HEAD, UID, job_binding, review, review_of, volcano_queue, wire
 from webhook.queue_cache import decode_cached
 from webhook.review import Outcome
@@ -55,6 +55,18 @@ async def test_other_methods_than_post_are_refused(running, method):
     url = running.url + "/resourcebindings/mutate"
     async with running.client.request(method, url, ssl=running.trust) as answer:
         assert answer.status == 405
+
+
+async def test_error_of_the_webhook_is_answered_500_and_counted(running):
+    def fail(request):
+        raise RuntimeError("a mistake")
+
+    running.app.handlers = {**running.app.handlers, MUTATE: fail}
+    async with running.post(GOOD) as answer:
+        assert answer.status == 500
+    async with running.client.get(f"http://127.0.0.1:{running.plain_port}/metrics") as metrics:
+        page = await metrics.text()
+    assert f'volcano_global_webhook_requests_total{{code="500",path="{MUTATE}"}} 1' in page
 
 
 async def test_content_length_of_64_mib_is_refused_unread(running):
