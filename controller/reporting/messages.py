@@ -77,9 +77,9 @@ _TOTAL_CAPACITY_REMEDY = "ask for less, split it, or add clusters"
 
 #: What ends each pending reason.
 REMEDIES: Mapping[Reason, str] = {
-    Reason.QUEUE_NOT_FOUND: "create the queue, or name another in spec.queue",
+    Reason.QUEUE_NOT_FOUND: "create the queue, or create the job again in another",
     Reason.QUEUE_CLOSED: "open the queue, or submit to another",
-    Reason.QUEUE_NOT_LEAF: "name one of its child queues",
+    Reason.QUEUE_NOT_LEAF: "create the job again in one of its child queues",
     Reason.QUEUE_HIERARCHY_INVALID: "correct the parents of the queue",
     Reason.QUEUE_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "use another class, or change `tenants` in the configuration",
@@ -216,7 +216,7 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "check that the controller may read objects of its kind"
     if is_advance_reservation(refusal):
-        return "it starts when the reservation ends; with a shorter spec.runningEstimate or other clusters earlier"
+        return "it starts when the reservation ends; a job with a shorter spec.runningEstimate or other clusters, earlier"
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     return REMEDIES[refusal.reason]
