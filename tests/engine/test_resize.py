@@ -119,3 +119,25 @@ def test_parts_that_outgrew_the_queue_together_are_evicted_once():
         scenario.state.workload_changed(part, scenario.now)
     assert sorted(evicted(scenario)) == ["j", "k"]
     assert scenario.by_name("j").evictions == scenario.by_name("k").evictions == 1
+
+
+@pytest.mark.parametrize(("last", "external"), [(4, 3), (5, 2), (3, 3)], ids=["as-before", "grown", "shrunk"])
+def test_only_what_a_resize_frees_explains_the_summary(last, external):
+    """C2: while an autoscaler resizes a workload, usage of others on its cluster is seen at once."""
+    scenario = Scenario(
+        {
+            "clusters": [{"name": "m", "has": {"cpu": 10}, "used": {"cpu": 4}}],
+            "queues": [{"name": "A"}],
+            "jobs": [{"name": "j", "queue": "A", "asks": {"cpu": 4}, "on": "m", "shown": True}],
+        }
+    )
+    scenario.state.plan(scenario.now)
+    workload = scenario.by_name("j")
+    unit = workload.admission.charge["cpu"] // 4
+    for size in (5, 4, last):
+        booking = replace(workload.admission.cluster_charges[0], charge={"cpu": size * unit})
+        admission = replace(workload.admission, charge=booking.charge, cluster_charges=(booking,))
+        scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
+    member = scenario.state.cluster_usage.cluster_state("m")
+    scenario.state.cluster_changed(replace(member.cluster, used={"cpu": 8 * unit}), scenario.now)
+    assert member.external_usage == {"cpu": external * unit}

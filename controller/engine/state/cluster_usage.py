@@ -353,12 +353,19 @@ class ClusterUsage:
             if estimates is not None:
                 estimates.deduct(pods_of(workload, cluster_charge), times)
 
-    def remove_usage(self, admission: Admission, now: int) -> None:
-        """Free the clusters of *admission*; the charges count as recently freed until the summary follows."""
+    def remove_usage(self, admission: Admission, now: int, *, successor: Admission | None = None) -> None:
+        """Free the clusters of *admission*; the charges count as recently freed until the summary follows.
+
+        What the charges of its *successor*, which are added next, contain there as well is not freed.
+        """
+        retained = {booking.cluster: booking.charge for booking in successor.cluster_charges} if successor else {}
         for booking in admission.cluster_charges:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
-            cluster_state.recently_freed.add(booking.charge, now)
+            kept = retained.get(booking.cluster)
+            freed = booking.charge if kept is None else positive(subtract(booking.charge, kept))
+            if freed:
+                cluster_state.recently_freed.add(freed, now)
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
             self._has_freed(cluster_state)

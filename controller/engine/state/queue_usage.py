@@ -235,13 +235,13 @@ class UsageTracker:
             self._clusters.nominate(workload.nomination.cluster, workload.nomination.requests)
             self.queue_usage.nominate(queue, namespace, workload.nomination.requests)
 
-    def remove(self, workload: Workload, now: int) -> None:
-        """Remove the charges of *workload* and what its nomination sets aside."""
+    def remove(self, workload: Workload, now: int, *, successor: Admission | None = None) -> None:
+        """Remove the charges of *workload* and what its nomination sets aside; those of *successor* are added next."""
         queue, namespace = workload.queue, workload.namespace
         if workload.admission is not None:
             if workload.is_leaving:
                 self._unmark_leaving(workload, workload.admission)
-            self._clusters.remove_usage(workload.admission, now)
+            self._clusters.remove_usage(workload.admission, now, successor=successor)
             self.queue_usage.remove_usage(queue, namespace, workload.admission.charge)
         elif workload.nomination is not None and workload.is_nominated:
             self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
@@ -249,16 +249,16 @@ class UsageTracker:
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
-        admission = before.admission
+        admission, successor = before.admission, after.admission if after is not None else None
         left = _left_running(before, after)
         if admission is None or not left:
-            self.remove(before, now)
+            self.remove(before, now, successor=successor)
             return
         if before.is_leaving:
             self._unmark_leaving(before, admission)
         orphaned = _restrict_to(admission, left)
         gone = _restrict_to(admission, {charge.cluster for charge in admission.cluster_charges} - left)
-        self._clusters.remove_usage(gone, now)
+        self._clusters.remove_usage(gone, now, successor=successor)
         self._clusters.add_orphans(orphaned, before, now)
         self.queue_usage.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
 
