@@ -158,7 +158,9 @@ class DispatchedRequests:
         if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, _placed_requests(binding, requests))
         if requests is not None:
-            self._demands[binding.uid] = requests
+            # A workload that is scaled to zero may leave its clusters before they have stopped its replicas.
+            if requests.total or not any(reported.replicas for reported in binding.progress):
+                self._demands[binding.uid] = requests
             if requests.replicas and requests.job is None:
                 return self._with_outdated_replicas(binding, requests, generation)
         return requests

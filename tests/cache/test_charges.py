@@ -389,6 +389,21 @@ def test_leaving_deployment_is_charged_for_what_its_clusters_run(replicas, cpu):
     assert left.admission is None
 
 
+def test_deployment_evicted_after_scaling_to_zero_is_charged():
+    """The cluster still stops its replicas, or has stopped them."""
+    store, running = Store(DEPLOYMENTS), {"m1": {"replicas": 4, "readyReplicas": 4}}
+    template, zero = deployment(spec={"replicas": 0}), {"replicas": None}
+    charged_deployment(store, {"m1": 4}, statuses=running)
+    charged_deployment(store, {"m1": 4}, statuses=running, template=template, spec=zero)
+    evicted = admission_record("rb-web", queue="a", evictions=1)
+    bound = deployment_binding(paused=True, record=evicted, clusters=[], spec=zero, statuses=running)
+    leaving = received(store, ("bindings", bound)).workloads["rb-web"]
+    assert leaving.admission.charge == {"cpu": 2000, "pods": 4000}
+    charged_deployment(store, {"m1": 4}, statuses={"m1": {}}, template=template, spec=zero)
+    bound = deployment_binding(paused=True, record=evicted, clusters=[], spec=zero, statuses={"m1": {}})
+    assert received(store, ("bindings", bound)).workloads["rb-web"].admission.charge == {}
+
+
 def test_leaving_job_is_charged_for_its_earlier_tasks():
     """Its status names no pods, and its template is smaller now."""
     store, evicted = Store(), admission_record("rb-j1", queue="a", evictions=1)
