@@ -23,8 +23,8 @@ class Charge(msgspec.Struct, frozen=True):
 
     admission: Admission
     grown: bool = False
-    is_divisible: bool = False
-    """Its kind has replicas that Karmada may divide among clusters."""
+    is_divided: bool = False
+    """All clusters together have one copy of it, which Karmada divides."""
 
 
 def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
@@ -36,9 +36,10 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
         booked = (ClusterCharge(targets[0].name, requests.total),)
         admitted_at = record.admitted_at or 0
         admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
-        return Charge(admission, is_divisible=bool(requests.replicas))
+        return Charge(admission, is_divided=_is_divided(binding, requests))
     wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
-    believed = _recorded_shares(record, targets, is_divided=_is_divided(binding, requests))
+    is_divided = _is_divided(binding, requests)
+    believed = _recorded_shares(record, targets, is_divided=is_divided)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
@@ -48,7 +49,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     admission = replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
-    return Charge(admission, grown, is_divisible=bool(requests.replicas))
+    return Charge(admission, grown, is_divided=is_divided)
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:

@@ -326,7 +326,7 @@ def _suspended_status(inputs: _Inputs) -> _Status:
         return _Status(
             WorkloadState.ADMITTED,
             charge.admission,
-            conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(binding, charge)),
+            conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(charge)),
         )
     left = charges.remaining(
         binding, requests, leaving=inputs.leaving, placeable_until=inputs.local_state.placeable_until
@@ -351,7 +351,7 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
             # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown)
-        return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(binding, charge))
+        return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(charge))
     if binding.targets:
         charge = charges.adopted(binding, requests)
         condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
@@ -365,10 +365,9 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     return _Status(None, conditions=(BindingCondition.NOT_SUSPENDED,))
 
 
-def _record_mismatches(binding: CachedBinding, charge: charges.Charge) -> tuple[BindingCondition, ...]:
+def _record_mismatches(charge: charges.Charge) -> tuple[BindingCondition, ...]:
     """Return the conditions in which an admitted workload differs from its record."""
-    is_redivided = binding.placement.divided and charge.is_divisible
-    moved = BindingCondition.REPLICAS_REDIVIDED if is_redivided else BindingCondition.MOVED
+    moved = BindingCondition.REPLICAS_REDIVIDED if charge.is_divided else BindingCondition.MOVED
     return (
         *((BindingCondition.RESIZED,) if charge.grown else ()),
         *((moved,) if charge.admission.moved else ()),

@@ -382,6 +382,14 @@ THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1
             id="redivided-by-karmada",
         ),
         pytest.param(
+            {"m1": None, "m2": None},
+            OF_FOUR,
+            {**DIVIDED, "replicas": None},
+            {"m1": {"cpu": 1000, "pods": 2000}, "m2": {"cpu": 1000, "pods": 2000}},
+            {Condition.REPLICAS_REDIVIDED},
+            id="scaled-to-zero",
+        ),
+        pytest.param(
             {"m1": 4, "m2": 4},
             ON_THREE,
             {"placement": {}},
