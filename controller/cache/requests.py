@@ -1,8 +1,8 @@
 """Resolves the requests and scheduling requirements of a workload from its template and Karmada's interpreter.
 
-Pure. Karmada counts requests only and no sidecars, so it may count too little per pod (D2); its number of replicas is
-authoritative. Devices that pods get through ResourceClaimTemplates count as the configuration maps them; without a
-mapping the requests are unknown.
+Pure. Karmada counts neither sidecars nor resources of whole pods, so it may count too little per pod (D2); its number
+of replicas is authoritative. Devices that pods get through ResourceClaimTemplates count as the configuration maps them;
+without a mapping the requests are unknown.
 """
 
 from collections.abc import Iterable, Mapping
@@ -58,7 +58,7 @@ class RequestsResolver:
             own = self._with_device_claims(own)
         if binding.template.kind == VOLCANO_JOB or binding.requests is None:
             return own
-        if own is None or not own.pods or not (binding.requests.replicas or own.claims):
+        if own is None or not own.pods:
             return binding.requests
         karmada_requests, template_requests = binding.requests, own
         # The ids stay valid while the value is cached, because it is cached together with their objects.
@@ -101,7 +101,7 @@ def _add_job_device_claims(job: JobTemplate, claims: _ClaimRequests) -> JobTempl
 def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadRequests) -> WorkloadRequests:
     """Return the replicas that Karmada counted, each with the larger of the two requests.
 
-    Of components, which Karmada counts without their devices, the larger sum counts.
+    Of components, the larger sum counts.
     """
     if not karmada_requests.replicas:
         whole = elementwise_max(karmada_requests.total, template_requests.total)

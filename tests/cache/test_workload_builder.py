@@ -519,6 +519,13 @@ def test_all_pods_that_karmada_does_not_count_are_counted(specs, requests):
     assert requirements.requests == requirements.gang_requests == requests
 
 
+def test_larger_of_components_and_template_is_requested():
+    pod = {"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "4"}}}
+    spec = {"components": [{"name": "worker", "replicas": 2, "replicaRequirements": {"resourceRequest": {}}}]}
+    workload = heard_pytorch_job({"Worker": {"replicas": 2, "template": {"spec": pod}}}, spec=spec)
+    assert workload.requirements.requests == {"cpu": 8000, "pods": 2000}
+
+
 def test_workload_that_karmada_does_not_count_is_not_divided():
     divided = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     specs = {"Worker": replica_spec("1", replicas=4)}
