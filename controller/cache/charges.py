@@ -189,9 +189,10 @@ def _usage_on_left_clusters(
 ) -> dict[ClusterName, Resources]:
     """Return the usage on clusters from which Karmada evicts the workload, until the eviction tasks end.
 
-    Karmada starts the workload elsewhere first, so it runs on both clusters.
+    Karmada starts the workload elsewhere first, so it runs on both clusters, unless it has finished there.
     """
-    leaving = [assignment for assignment in binding.details.evicting if assignment.name not in placed]
+    finished = {reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.FINISHED}
+    leaving = [assignment for assignment in binding.details.evicting if assignment.name not in placed | finished]
     parts = {assignment.name: _cluster_requests(assignment, requests) for assignment in leaving}
     return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
 

@@ -129,6 +129,15 @@ def test_failover_is_charged_on_both_clusters_until_task_ends():
     assert workload_of(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
 
 
+@pytest.mark.parametrize("record", [SMALL, None], ids=["recorded", "adopted"])
+def test_failed_job_is_charged_only_where_it_runs_again(record):
+    """With ``purgeMode: Never`` the eviction task stays for as long as the failed job does."""
+    task = {"fromCluster": "m1", "suppressDeletion": True, "reason": "ApplicationFailure", "producer": "failover"}
+    reported = {"m1": {"state": {"phase": "Failed"}}, "m2": {}}
+    workload = workload_of(reported, record=record, clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
+    assert workload.admission.cluster_charges == (ClusterCharge("m2", ONE),)
+
+
 @pytest.mark.parametrize(
     ("left", "charged"),
     [
