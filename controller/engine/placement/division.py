@@ -17,9 +17,7 @@ def divide(
     *capacity_by_cluster* says how many replicas fit each candidate; *clusters* describes the candidates.
     """
     if requirements.placement.weights:
-        weights = _static_weights(requirements.placement.weights, clusters)
-        parts = split_by_weight(requirements.replicas, weights, reverses_ties=requirements.reverses_ties)
-        return parts if parts and all(count <= capacity_by_cluster[name] for name, count in parts.items()) else None
+        return _divide_by_weight(requirements, capacity_by_cluster, clusters)
     capacity_by_cluster = _select_regions(requirements.placement, capacity_by_cluster, clusters)
     overflow_order = _overflow_order(requirements, clusters)
     parts = _fill_largest_first(requirements, capacity_by_cluster, overflow_order)
@@ -27,6 +25,26 @@ def divide(
         return None
     is_aggregated = requirements.placement.aggregated or bool(overflow_order)
     return parts if is_aggregated else _spread_by_capacity(parts, capacity_by_cluster)
+
+
+def _divide_by_weight(
+    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
+) -> dict[ClusterName, int] | None:
+    """Return the replicas by static weights, ``None`` where a part does not fit.
+
+    With overflow affinities the clusters of each one divide what does not fit those before it.
+    """
+    overflow_order = _overflow_order(requirements, clusters)
+    parts: dict[ClusterName, int] = {}
+    for place in sorted({overflow_order.get(cluster.name, 0) for cluster in clusters}):
+        alike = [cluster for cluster in clusters if overflow_order.get(cluster.name, 0) == place]
+        count = requirements.replicas - sum(parts.values())
+        if overflow_order:
+            count = min(count, sum(capacity_by_cluster[cluster.name] for cluster in alike))
+        weights = _static_weights(requirements.placement.weights, alike)
+        parts |= split_by_weight(count, weights, reverses_ties=requirements.reverses_ties)
+    is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
+    return parts if is_fitting and sum(parts.values()) == requirements.replicas else None
 
 
 def _select_regions(

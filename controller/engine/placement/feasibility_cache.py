@@ -191,13 +191,17 @@ class ClassFeasibility:
     needs_one_cluster: bool = field(init=False)
     """One fitting cluster suffices."""
     is_monotone: bool = field(init=False)
-    """It can become admissible only if a cluster gains capacity; not so where regions are selected."""
+    """It can become admissible only if a cluster gains capacity.
+
+    Not so where regions are selected, or where weights divide what does not fit before the overflow clusters.
+    """
 
     def __post_init__(self) -> None:
         placement = self.requirements.placement
         is_divided = self.requirements.replicas > 0 and placement.divided
         self.needs_one_cluster = self.candidates.copies == 1 and not is_divided
-        self.is_monotone = not any(spread.by == "region" for spread in placement.spread)
+        overflows = bool(placement.weights) and any(term.overflow for term in placement.terms)
+        self.is_monotone = not overflows and not any(spread.by == "region" for spread in placement.spread)
 
 
 class FeasibilityCache:
