@@ -111,6 +111,10 @@ class Engine:
             self.context.changes += 1
         elif cluster_state.external_usage != external_usage or before.grades != cluster.grades:
             self.context.changes += 1
+        else:
+            # The summary may show that external usage will fall once the cluster has settled.
+            settles_at = cluster_state.settles_at(self.policy.settle_ms)
+            self._idle = replace(self._idle, wake_at=earliest((self._idle.wake_at, settles_at)))
         if before != cluster:
             self.context.changes += self.estimate_tracker.invalidate(cluster.name, now)
 
