@@ -56,9 +56,11 @@ def ended_run(
     """Return the run that ended between two versions of a binding, observed at *now*; ``None`` if none did.
 
     A run that was evicted or deleted before its end counts as evicted. A binding that was not observed before has not
-    ended now.
+    ended now, nor has one that is finished only by a changed configuration.
     """
     if before is None or before.record is None or before.record.admitted_at is None:
+        return None
+    if after is not None and after.resource_version == before.resource_version:
         return None
     if not before.record.admits or is_finished(before):
         return None

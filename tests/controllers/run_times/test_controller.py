@@ -4,6 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from controller.api.configuration import load_configuration
 from controller.api.keys import RUN_TIMES_KEY
 from controller.cache.store import Store
 from controller.controllers.run_times.controller import RunTimesController
@@ -117,6 +118,18 @@ async def test_evicted_run_is_stored_apart():
         world.binding(paused=True, clusters=[], record=objects.admission_record("rb-j1", queue="a", evictions=1))
     assert world.runs() == []
     assert world.runs(evicted=True) == [Run(3600, Outcome.EVICTED)]
+
+
+@virtual_time
+async def test_runs_that_a_new_rule_calls_finished_are_not_learned():
+    world = World()
+    rule = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, finished: {path: state.phase, values: [Running]}}"
+    async with running(world):
+        world.job()
+        world.binding(version=7, phases={"m1": "Running"})
+        assert world.store.configure(load_configuration(f"integrations: [{rule}]"))
+        world.binding(version=7, phases={"m1": "Running"})
+    assert world.writes == 0
 
 
 @virtual_time
