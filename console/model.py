@@ -244,7 +244,9 @@ class Model:
                 self._run_times = run_times or RunTimes()
                 if problem and self.configuration.source is ConfigurationSource.DEFAULTS:
                     log.info("default configuration used", reason=problem)
-                if configuration.revision != self.configuration.revision:
+                elif problem:
+                    log.warning("configuration not read", error=problem)
+                elif configuration.revision != self.configuration.revision:
                     self.configuration = configuration
                     self._require_data(self._claims.claims.values())
                     if self.store.configure(configuration.values):

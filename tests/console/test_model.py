@@ -1,0 +1,40 @@
+"""The model follows the configuration that the controller publishes."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from console.model import Model
+from controller.api.configuration import load_configuration, published_data
+from controller.api.keys import CONFIG_MAPS, PUBLISHED_CONFIGURATION
+from tests.controllers.memory import Traffic, connect, memory_server
+from tests.deterministic.objects import CONFIGMAPS
+from tests.deterministic.worlds import send
+from tests.virtual_time import virtual_time
+
+PATH = CONFIG_MAPS.item_path("ns", PUBLISHED_CONFIGURATION)
+RECLAIM = load_configuration("reclaim: {enabled: true}")
+
+
+@pytest.mark.parametrize(
+    ("verb", "body"),
+    [
+        pytest.param("DELETE", None, id="deleted"),
+        pytest.param("PATCH", {"data": {"configuration.json": '{"ofALaterVersion": 1}'}}, id="unknown-keys"),
+    ],
+)
+@virtual_time
+async def test_last_read_configuration_stays_in_use(verb: str, body: Any) -> None:
+    server = memory_server([CONFIGMAPS], lambda: 0)
+    send(server, "POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
+    document = {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": published_data(RECLAIM)}
+    send(server, "POST", PATH.rpartition("/")[0], document)
+    model = Model(connect(server, Traffic()), namespace="ns", refresh_seconds=2)
+    polling = asyncio.create_task(model._poll_configuration())
+    await asyncio.sleep(5)
+    assert model.store.configuration == RECLAIM
+    send(server, verb, PATH, body, "merge-patch" if body else "json")
+    await asyncio.sleep(10)
+    assert model.store.configuration == RECLAIM
+    polling.cancel()
