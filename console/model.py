@@ -38,6 +38,7 @@ from controller.engine.state.clusters import ApiKind
 from controller.engine.state.hierarchy import ROOT, QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadState
+from controller.forecast.profiles import with_run_time
 from controller.forecast.run_times import RunTimes
 from controller.kube.client import Api
 from controller.kube.collection import Collection
@@ -112,6 +113,15 @@ class Model:
         self._index: Index | None = None
         self._wake = asyncio.Event()
         self.store.on_change.append(self._wake.set)
+        self.use_run_times(self._run_times)
+
+    def use_run_times(self, run_times: RunTimes) -> None:
+        """Expect the run times that the controller expects; it expects those of pending workloads with a change."""
+        are_first = not len(self._run_times) and len(run_times) > 0
+        self._run_times = run_times
+        self.store.with_run_time = partial(with_run_time, self.store, run_times)
+        if are_first:
+            self.store.mark_all_changed()
 
     def _new_collection(self, resource: Resource) -> Collection[ObservedHyperJob]:
         return Collection(partial(decode_hyperjob, resource=resource), self._hyperjob_changed)
@@ -241,7 +251,7 @@ class Model:
             except ApiError as error:
                 log.warning("configuration not read", error=str(error))
             else:
-                self._run_times = run_times or RunTimes()
+                self.use_run_times(run_times or RunTimes())
                 if problem and self.configuration.source is ConfigurationSource.DEFAULTS:
                     log.info("default configuration used", reason=problem)
                 elif problem:

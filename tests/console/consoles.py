@@ -23,6 +23,7 @@ from controller.api.visibility import RESOURCE
 from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource
 from controller.forecast.profiles import finished_runs
+from controller.forecast.run_times import RunTimes
 from controller.history.pages import Filters, read_page
 from controller.kube.access_reviews import Permission, User
 from tests.cli import manifests
@@ -77,8 +78,10 @@ def model_of(folder: Path, *objects: dict[str, Any], now: int = NOW) -> Model:
     model = new_model()
     model.store = offline.store
     model.configuration = ActiveConfiguration(offline.objects.configuration, ConfigurationSource.FILE)
+    run_times = RunTimes()
     for _, profile, run in finished_runs(offline.store):
-        model._run_times.record(profile, run)
+        run_times.record(profile, run)
+    model.use_run_times(run_times)
     model.refresh(now)
     return model
 

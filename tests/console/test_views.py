@@ -9,6 +9,7 @@ import pytest
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
 from controller.controllers.data_sources.claims import observe_claim, observe_source
+from controller.forecast.run_times import JobProfile, Run, RunTimes
 from tests.cli import manifests
 from tests.cli.manifests import admitted, binding, claim, configuration, queue, running, source, units
 from tests.console.consoles import NOW, OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
@@ -201,6 +202,29 @@ async def test_cluster_pages_show_advance_reservations(tmp_path, reservation, ex
         for user, text in shown.items():
             assert text in (await console.text("/clusters/m1", user)).partition('id="reservations"')[2]
         assert "reserved" in await console.text("/clusters")
+
+
+@pytest.mark.parametrize("estimates", [True, False])
+def test_expected_run_times_decide_as_in_the_controller(tmp_path, estimates):
+    times = {"from": "2026-09-22T00:00:00Z", "until": "2026-09-23T00:00:00Z"}
+    kept = configuration(advanceReservations=[{"name": "upgrade", "clusters": ["m1"], **times}])
+    job = pending_job("one", "train", "a", cpu=1)
+    if estimates:
+        job["spec"]["runningEstimate"] = "10m"
+    # The reservation begins in ten hours: only a job that is expected to end before is admitted.
+    model = model_of(tmp_path, kept, queue("a"), cluster("m1"), job)
+    assert [decision.workload.name for decision in model.snapshot.plan.decisions] == ["train"] * estimates
+
+
+def test_first_known_run_times_are_expected_of_all_workloads(tmp_path):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
+    [train] = model.snapshot.state.workloads.values()
+    run_times = RunTimes()
+    for _ in range(4):
+        run_times.record(JobProfile("a", "one"), Run(600))
+    model.use_run_times(run_times)
+    model.refresh(NOW)
+    assert (train.run_time_ms, model.snapshot.state.workloads[train.uid].run_time_ms is None) == (None, False)
 
 
 async def test_raised_priority_is_shown_in_the_order(tmp_path):
