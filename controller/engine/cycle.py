@@ -87,7 +87,10 @@ class Cycle:
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
         reserved = self._reservations.grant(admission.shares, context.policy, now)
+        windows = context.windows.by_owner
         context.update_reservations(admission.quota, now)
+        # Others may use what a reservation with another window no longer needs: run another cycle at once.
+        may_admit_more = bool(admission.decisions) and context.windows.have_changed_since(windows)
         self.idle_reservations.measure(context.windows.by_owner, now)
         if pending.unevaluated:
             yield from self._classify(stale)
@@ -104,7 +107,7 @@ class Cycle:
             waits=waits,
             record_updates=(*lapsed, *agreed, *reserved),
             reschedules=tuple(requeues),
-            wake_at=self._wake_at(now, preemptions.retry_at),
+            wake_at=now if may_admit_more else self._wake_at(now, preemptions.retry_at),
             queries=context.estimate_tracker.pop_queries(),
             is_cut=admission.is_at_limit,
         )

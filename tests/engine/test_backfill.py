@@ -354,3 +354,23 @@ def test_missed_promise_is_noticed_without_an_event():
     assert (admitted(plan), plan.wake_at) == ([], promised)
     # Now it may end after the promised start, until the one that is expected.
     assert admitted(state.plan(promised)) == ["small"]
+
+
+def test_later_start_of_a_reservation_lets_others_be_tried_again():
+    state, now = one_cluster(cpu=3), START + 5 * MINUTE
+    state.queue_changed(Queue(QueueName("q"), deserved={"cpu": 3}))
+    state.queue_changed(Queue(QueueName("other")))
+    submit(state, "runs", 2, 5, at=START)
+    state.plan(START)
+    submit(state, "waits", 2, 60, at=START, queue="other")
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    assert {*state.with_reservation} == {"waits"}
+    over = replace(state.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
+    state.workload_changed(over, now)
+    # The reservation does not bind the first one, whose queue is below its fair share.
+    submit(state, "first", 2, 1, at=now, priority=1)
+    submit(state, "small", 1, 60, at=now, queue="other")
+    plan = state.plan(now)
+    assert (admitted(plan), plan.wake_at) == (["first"], now)
+    assert admitted(state.plan(plan.wake_at)) == ["small"]

@@ -148,6 +148,11 @@ class BackfillWindows:
         self.spent = {owner: spent for owner, spent in self.spent.items() if owner in owners}
         return True
 
+    def have_changed_since(self, before: Mapping[str, Window]) -> bool:
+        """Return whether a reservation has another window than *before*, so that it may bind fewer workloads."""
+        windows = self.by_owner
+        return any(owner in windows and windows[owner] is not window for owner, window in before.items())
+
     def _forecast(
         self,
         demands: Iterable[ReservationDemand],
