@@ -55,7 +55,10 @@ Observer = Callable[[ShareMetrics, int, int], None]
 """Called after each cycle with the share metrics, the number of pending jobs and the time."""
 
 _MAX_IDLE_WAKE_UPS = 100
-"""Number of wake-ups without a decision after which a simulation without other events ends."""
+"""Number of wake-ups without a decision after which a simulation without other events ends.
+
+The begins and ends of advance reservations are still simulated.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +174,7 @@ class Simulation:
         everything_is_done = self._jobs.finished == len(self._jobs)
         return (
             self._events.is_idle
-            and (everything_is_done or self._idle_wake_ups > _MAX_IDLE_WAKE_UPS)
+            and (everything_is_done or (self._idle_wake_ups > _MAX_IDLE_WAKE_UPS and not self._wakes))
             and self._cycles > 0
         )
 
@@ -191,8 +194,9 @@ class Simulation:
         for wait in plan.waits:
             self._log.append(LogEntry(now, JobAction.WAIT, wait.workload, cause=wait.refusal))
             self._jobs[wait.workload.uid].set_reason(wait.refusal, now)
-        self._wake_at(plan.wake_at)
         self._idle_wake_ups = self._idle_wake_ups + 1 if was_idle and not plan.decisions else 0
+        is_repeating = self._idle_wake_ups > _MAX_IDLE_WAKE_UPS
+        self._wake_at(self._next_reservation_change(now) if is_repeating else plan.wake_at)
         if not was_idle or plan.decisions or self._cycles == 1:
             self._measure(now, has_changed=has_changed)
 
@@ -230,6 +234,12 @@ class Simulation:
         if at is not None and at not in self._wakes:
             self._wakes.add(at)
             self._events.push(at, WakeUp())
+
+    def _next_reservation_change(self, now: int) -> int | None:
+        """Return the engine's time at which the next advance reservation begins or ends, ``None`` if none does."""
+        reservations = self._trace.policy.advance_reservations
+        times = (at for reservation in reservations for at in (reservation.since, reservation.until))
+        return min((at for at in times if at > self._trace.start + now), default=None)
 
     # -- job transitions -------------------------------------------------
 

@@ -3,7 +3,7 @@ from random import Random
 
 import pytest
 
-from controller.engine.policy import AdvanceReservation, Policy
+from controller.engine.policy import AdvanceReservation, Ageing, Policy
 from controller.engine.reservations import advance
 from controller.engine.state.amounts_in_advance import AmountsInAdvance, ReservationBegin
 from controller.engine.state.clusters import ClusterName
@@ -130,6 +130,17 @@ def test_job_of_unknown_run_time_starts_before_the_drain_only():
     for seed in range(20):
         result = play(*drawn_jobs(seed), kept=reservation(drain_ms=HOUR * 1000), knows_run_times=False)
         assert all(begin < DAY - HOUR or begin >= DAY + 2 * HOUR for begin, _ in runs_on(result, "m"))
+
+
+def test_jobs_start_at_the_end_after_many_raises_of_priority():
+    jobs = [job(f"job-{number}", 8, at=number, runs=HOUR, priority=number) for number in range(2)]
+    # Priorities are raised every six minutes: 480 times until the reservation ends.
+    policy = Policy(
+        advance_reservations=(reservation(since=0, until=2 * DAY),),
+        ageing=Ageing(after_ms=360_000, step=1, max_raise=10_000),
+    )
+    result = Simulation(trace(*jobs, policy=policy)).run()
+    assert [end // HOUR for _, end in runs_on(result, "m")] == [49, 50]
 
 
 def test_job_that_would_overlap_runs_on_another_cluster():
