@@ -167,7 +167,7 @@ class Simulation:
             job.evicting = True
             self._events.push(DEFAULT_GRACE, PodsTerminated(workload.uid))
         else:
-            self._events.push(submission.runtime, RunCompleted(workload.uid, job.runs))
+            self._events.push(submission.runtime - submission.ran, RunCompleted(workload.uid, job.runs))
 
     def _is_over(self) -> bool:
         """Return whether no event remains that can change the result."""
@@ -322,7 +322,7 @@ class Simulation:
         """Return the submitted workload with its run time, counted from *since*."""
         if not self._settings.knows_run_times:
             return submission.workload
-        return submission.workload.expecting(max(submission.at - since, 0) + submission.runtime)
+        return submission.workload.expecting(max(submission.at - since, 0) + submission.runtime - submission.ran)
 
     def _update(self, workload: Workload, now: int) -> None:
         self._state.workload_changed(workload, self._trace.start + now)

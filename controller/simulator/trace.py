@@ -30,9 +30,12 @@ class Submission:
 
     workload: Workload
     runtime: int
+    """Of a job that runs at the start, the whole run time."""
     at: int = 0
     pods: tuple[PodSet, ...] = ()
     """The pods of the job, for the comparison with admission pod by pod."""
+    ran: int = 0
+    """The part of the run time that has passed at the start."""
 
 
 DEFAULT_GRACE = 30_000

@@ -86,6 +86,23 @@ def test_running_job_continues_for_its_remaining_run_time(simulate):
     assert listed == [(0, "Submit", "new"), (30, "Finish", "old"), (30, "Admit", "new"), (40, "Finish", "new")]
 
 
+def test_evicted_running_job_runs_from_its_beginning_again(simulate):
+    record = {"uid": "u", "queue": "a", "charge": units(8), "clusters": ["m"], "admittedAt": "2026-03-01T09:00:00Z"}
+    old = job("old", units(8), queue="a", annotations={RUNTIME: "2h"})
+    bound = binding("old", clusters=["m"], phase="Running", record=record, uid="u")
+    preempting = configuration(preemption={"enabled": True, "gracePeriod": "0s"})
+    urgent = {"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": "urgent"}, "value": 9}
+    new = timed("new", at="10s", runs="1m", cpus=8, priority="urgent")
+    listed = events(simulate(preempting, urgent, cluster("m", units(8), used=units(8)), queue("a"), old, bound, new))
+    assert [entry for entry in listed if entry[1] != "Submit"] == [
+        (10, "Evict", "old"),
+        (10, "Admit", "new"),
+        (70, "Finish", "new"),
+        (70, "Admit", "old"),
+        (7270, "Finish", "old"),
+    ]
+
+
 def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
     slow = configuration(patches={"perSecond": 1})
     assert (1, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1")))

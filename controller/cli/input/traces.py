@@ -102,7 +102,7 @@ class _AnnotationReader:
         admission = workload.admission
         if admission is not None:
             ran = self._now - admission.admitted_at if admission.admitted_at else 0
-            return Submission(workload, max(runtime - max(ran, 0), 0), pods=_pods(workload, store))
+            return Submission(workload, runtime, pods=_pods(workload, store), ran=min(max(ran, 0), runtime))
         if at is not None:
             workload = replace(workload, created_at=self._now + at)
         return Submission(workload, runtime, at or 0, _pods(workload, store))
