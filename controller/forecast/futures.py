@@ -17,13 +17,13 @@ from math import floor
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import EMPTY, PODS, add, positive
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.event_queue import Arrival, EventQueue, PodsTerminated, RunCompleted, WakeUp
-from controller.simulator.trace import DEFAULT_GRACE, Submission
+from controller.simulator.trace import DEFAULT_GRACE, Submission, grace_periods
 
 _HOUR = 3_600_000
 
@@ -58,8 +58,6 @@ class ForecastOptions:
     """How far each future runs, in milliseconds."""
     max_cycles: int = 20_000
     """Scheduling cycles after which a future ends, so that its cost is bounded."""
-    grace: Mapping[EvictionReason, int] | None = None
-    """Grace period of evictions in milliseconds; Kubernetes' default for the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +248,7 @@ class _VirtualRun:
             cluster = next((charge.cluster for charge in workload.admission.cluster_charges), None)
             hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=cluster)
             self._engine.workload_changed(replace(workload, state=WorkloadState.PENDING, hold=hold), now)
-        grace = (self._options.grace or {}).get(decision.reason, DEFAULT_GRACE)
+        grace = grace_periods(self._engine.policy).get(decision.reason, DEFAULT_GRACE)
         self._events.push(now + grace, PodsTerminated(workload.uid))
 
     def _load_next(self, admitted: Workload, now: int) -> None:

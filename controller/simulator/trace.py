@@ -42,6 +42,16 @@ DEFAULT_GRACE = 30_000
 """Default grace period of pods in Kubernetes."""
 
 
+def grace_periods(policy: Policy) -> dict[EvictionReason, int]:
+    """Return the grace periods of the evictions that have one, in milliseconds."""
+    return {
+        EvictionReason.RECLAIMED: policy.reclaim.grace_ms,
+        EvictionReason.PREEMPTED: policy.preemption.grace_ms,
+        EvictionReason.ADVANCE_RESERVATION: policy.preemption.grace_ms,
+        EvictionReason.BACKFILL_OVERRUN: policy.preemption.grace_ms,
+    }
+
+
 @dataclass(frozen=True, slots=True)
 class Trace:
     """The initial objects and the jobs of a simulation."""

@@ -109,7 +109,8 @@ def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
     assert (0, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1"), options=("-o", "json", "--writes", "0")))
     grace = configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
     grace_periods = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.grace
-    assert grace_periods == {"Reclaimed": 5000, "Preempted": 7000}
+    of_preemption = dict.fromkeys(("Preempted", "AdvanceReservation", "BackfillOverrun"), 7000)
+    assert grace_periods == {"Reclaimed": 5000, **of_preemption}
     placement = {"clusterAffinity": {"clusterNames": ["n"]}}
     answer = simulate(*WORLD, cluster("n", units(2)), policy("p", placement), timed("j")).answer
     assert [event["clusters"] for event in answer["events"] if event["action"] == "Admit"] == [[{"name": "n"}]]

@@ -7,7 +7,9 @@ from hypothesis import strategies as st
 
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
-from controller.engine.policy import EvictionPolicy, Policy
+from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import WorkloadUid
 from controller.forecast import futures as under_test
 from controller.forecast.futures import ForecastOptions, Future, StartForecaster, order_statistic
@@ -123,6 +125,21 @@ def test_start_waits_for_the_workload_that_frees_its_cluster():
 def test_start_follows_those_of_earlier_workloads():
     workload_trace = trace(*(job(name, 8, runs=10) for name in "abc"))
     assert forecast(workload_trace, "c")[UID("uid-c")].p50 == START + 20_000
+
+
+def test_start_waits_for_the_configured_grace_period():
+    kept = AdvanceReservation(
+        "own", (ClusterName("m"),), START + 100_000, START + 3_600_000, queue=QueueName("own"), evicts=True
+    )
+    policy = Policy(advance_reservations=(kept,), preemption=EvictionPolicy(grace_ms=300_000))
+    workload_trace = trace(
+        job("old", 8, runs=7200, on="m"),
+        job("new", 8, queue="own"),
+        clusters=[cluster(used=8)],
+        queues=[queue(), queue("own")],
+        policy=policy,
+    )
+    assert forecast(workload_trace, "new")[UID("uid-new")].p50 == START + 400_000
 
 
 def test_start_after_the_horizon_or_never_is_unknown():

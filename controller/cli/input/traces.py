@@ -2,9 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 
-from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
 from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
@@ -15,12 +13,17 @@ from controller.cli.input.objects import InputNote
 from controller.cli.input.offline import offline_state
 from controller.cli.input.what_if import Changes
 from controller.engine.engine import Engine
-from controller.engine.reasons import EvictionReason
 from controller.engine.state.requests import pod_request
 from controller.engine.state.workloads import Workload, WorkloadState
-from controller.simulator.trace import DurationError, PodSet, Submission, Trace, format_duration, parse_duration
-
-_MILLISECOND = timedelta(milliseconds=1)
+from controller.simulator.trace import (
+    DurationError,
+    PodSet,
+    Submission,
+    Trace,
+    format_duration,
+    grace_periods,
+    parse_duration,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +63,10 @@ def read_trace(
             )
         ),
         policy=engine.policy,
-        grace=_grace(configuration),
+        grace=grace_periods(engine.policy),
         start=now,
     )
     return TraceFile(trace, (*state.notes, *reader.notes()), configuration.patches.per_second)
-
-
-def _grace(configuration: VolcanoGlobalConfiguration) -> dict[EvictionReason, int]:
-    return {
-        EvictionReason.RECLAIMED: configuration.reclaim.grace_period // _MILLISECOND,
-        EvictionReason.PREEMPTED: configuration.preemption.grace_period // _MILLISECOND,
-    }
 
 
 class _AnnotationReader:
