@@ -117,7 +117,7 @@ class Model:
 
     def use_run_times(self, run_times: RunTimes) -> None:
         """Expect the run times that the controller expects; it expects those of pending workloads with a change."""
-        are_first = not len(self._run_times) and len(run_times) > 0
+        are_first = run_times.knows_all and not self._run_times.knows_all
         self._run_times = run_times
         self.store.with_run_time = partial(with_run_time, self.store, run_times)
         if are_first:

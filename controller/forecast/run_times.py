@@ -106,6 +106,9 @@ class Key(NamedTuple):
     digest: str
 
 
+_ALL = Key(Level.ALL, "", "")
+
+
 def _digest(*names: str) -> str:
     return blake2b("\0".join(names).encode(), digest_size=_DIGEST_BYTES).hexdigest()
 
@@ -118,7 +121,7 @@ def keys_of(profile: JobProfile) -> tuple[Key, ...]:
         Key(Level.TEMPLATE, namespace, _digest("template", *profile[:4])),
         Key(Level.NAMESPACE, namespace, _digest("namespace", profile.namespace, profile.accelerators)),
         Key(Level.QUEUE, "", _digest("queue", profile.queue)),
-        Key(Level.ALL, "", ""),
+        _ALL,
     )
 
 
@@ -210,6 +213,12 @@ class RunTimes:
         histories = (self._histories.get(key) for key in keys_of(profile))
         return any(history and len(history.runs) >= _PRIOR_RUNS for history in histories)
 
+    @property
+    def knows_all(self) -> bool:
+        """Return whether enough runs are known to predict the run time of any job."""
+        history = self._histories.get(_ALL)
+        return history is not None and len(history.runs) >= _PRIOR_RUNS
+
     def quantiles(self, profile: JobProfile, probabilities: Iterable[float]) -> list[float]:
         """Return the run times in seconds not exceeded with each of *probabilities*; empty while too little is known.
 
@@ -250,7 +259,7 @@ class RunTimes:
         normal scores.
         """
         products, squares = [], []
-        general = self._learned((Key(Level.ALL, "", ""),))
+        general = self._learned((_ALL,))
         templates = (key for key in reversed(self._histories) if key.level is Level.TEMPLATE)
         for key in islice(templates, _MAX_COMPARED):
             runs = self._histories[key].runs

@@ -131,6 +131,17 @@ def test_maintenance_is_listed_until_it_ends(run, tmp_path):
     assert [decision["action"] for decision in later["decisions"]] == ["Admit"]
 
 
+def test_estimated_job_is_admitted_before_the_maintenance(run, tmp_path):
+    path = reserved(tmp_path)
+    estimated = job("quick", CPU, queue="a")
+    estimated["spec"]["runningEstimate"] = "10m"
+    (tmp_path / "more").mkdir()
+    files = ("-f", path, "-f", write(tmp_path / "more", estimated))
+    answer = run("plan", *files, "--at", "2026-01-01T20:00:00Z", "-o", "json").answer
+    admitted = [decision["name"] for decision in answer["decisions"] if decision["action"] == "Admit"]
+    assert admitted == ["quick"]
+
+
 def test_reserved_amounts_are_listed_and_explained(run, tmp_path):
     at = ("-f", reserved(tmp_path, clusters=["m", "gone"], amounts={"cpu": 2}, queue="b"), "--at", "2026-01-01T12:00Z")
     report = run("plan", *at, "-o", "json").answer

@@ -128,8 +128,7 @@ def take_snapshot(
         run_times = RunTimes()
         for _, profile, run in finished_runs(store):
             run_times.record(profile, run)
-    if len(run_times):
-        store.with_run_time = partial(with_run_time, store, run_times)
+    store.with_run_time = partial(with_run_time, store, run_times)
     state = Engine()
     store.sync_to(state, now)
     return plan_snapshot(store, state, now, configuration, run_times)

@@ -104,17 +104,19 @@ class RunTimesController:
         if self._run_times is None:
             self._run_times, until = await self._read()
             self._is_stored = True
-            if len(self._run_times):
-                # From now on run times are known.
-                self._store.mark_all_changed()
+            # From now on run times are known, at least those that users estimate.
+            self._store.mark_all_changed()
             # The cache has all finished workloads, so those observed meanwhile are not counted twice.
             evicted = [ended for ended in self._ended if ended[1].outcome is Outcome.EVICTED]
             finished = [(profile, run) for _, profile, run in finished_runs(self._store, after=until)]
             self._ended = deque([*finished, *evicted], _MAX_UNREAD)
         run_times = self._run_times
+        knew_all = run_times.knows_all
         while self._ended:
             run_times.record(*self._ended.popleft())
             self._is_stored = False
+        if run_times.knows_all and not knew_all:
+            self._store.mark_all_changed()
         if self._is_stored:
             return False
         await self._write(encode_run_times(run_times, self._clock()))

@@ -8,6 +8,7 @@ from controller.api.configuration import load_configuration
 from controller.api.keys import RUN_TIMES_KEY
 from controller.cache.store import Store
 from controller.controllers.run_times.controller import RunTimesController
+from controller.engine.engine import Engine
 from controller.forecast.codec import decode_run_times, encode_run_times
 from controller.forecast.profiles import finished_runs
 from controller.forecast.run_times import JobProfile, Outcome, Run
@@ -173,6 +174,25 @@ async def test_new_leader_adds_what_finished_since_to_what_was_stored():
     async with running(second):
         second.run_of("j2")
     assert second.runs() == [Run(1800), Run(3600)]
+
+
+@pytest.mark.parametrize(
+    ("spec", "ends"), [pytest.param({"runningEstimate": "1h"}, 0, id="estimate"), pytest.param({}, 4, id="four-runs")]
+)
+@virtual_time
+async def test_run_time_of_a_pending_workload_becomes_known(spec, ends):
+    world = World()
+    world.store.with_run_time = world.controller.with_run_time
+    world.job("waits", spec=spec)
+    world.binding("waits", paused=True, clusters=[], record=None)
+    engine = Engine()
+    world.store.sync_to(engine, NOW)
+    [waits] = engine.workloads.values()
+    async with running(world):
+        for number in range(ends):
+            world.run_of(f"j{number}")
+    world.store.sync_to(engine, NOW)
+    assert (waits.run_time_ms, engine.workloads[waits.uid].run_time_ms is None) == (None, False)
 
 
 def test_estimate_and_accelerators_are_part_of_the_profile():
