@@ -94,6 +94,11 @@ class RepeatedArrivals:
         )
 
 
+def repeated_uid(workload: Workload) -> WorkloadUid:
+    """Return the uid of the workload that an arrival repeats."""
+    return WorkloadUid(workload.uid.rsplit("/", 2)[0])
+
+
 def _poisson(random: Random) -> int:
     """Return a random number with a Poisson distribution of mean 1."""
     count, elapsed = 0, random.expovariate(1)
@@ -120,6 +125,10 @@ def _again(workload: Workload, number: int, copy: int) -> Workload:
         priority=workload.priority,
         created_at=workload.created_at + _DAY,
         details=WorkloadDetails(
-            priority_class=details.priority_class, task_classes=details.task_classes, preempts=details.preempts
+            priority_class=details.priority_class,
+            task_classes=details.task_classes,
+            preempts=details.preempts,
+            run_time_ms=details.run_time_ms,
+            run_time_bounds_ms=details.run_time_bounds_ms,
         ).shared(),
     )

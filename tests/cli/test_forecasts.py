@@ -5,12 +5,18 @@ from contextlib import contextmanager
 
 import pytest
 
+from controller.cli.input.offline import read_offline_state
+from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource, take_snapshot
+from controller.cli.reports.forecast import _profile_of
 from controller.forecast.codec import encode_run_times
+from controller.forecast.profiles import profile_of
 from controller.forecast.run_times import JobProfile, Run, RunTimes
+from controller.forecast.sampling import RepeatedArrivals
 from tests.cache import objects
 from tests.cli.manifests import cluster, job, queue, write
 
 NOW = ("--now", "2026-01-02T09:20:00Z")
+NOW_MS = 1_767_345_600_000
 EIGHT = {"cpu": "8"}
 
 
@@ -73,6 +79,18 @@ def test_unreadable_run_times_are_named(run, tmp_path):
     ended = run("pending", "-f", write(tmp_path, *STATE, stored_run_times("{}")))
     assert ended.code == 2
     assert "data[run-times.json]" in ended.err
+
+
+def test_arrivals_run_as_long_as_jobs_of_their_template(tmp_path):
+    submitted = job("new", EIGHT, queue="a", created="2026-01-02T09:00:00Z")
+    offline = read_offline_state([write(tmp_path, *STATE[:-1], submitted, *PAST)], NOW_MS)
+    configuration = ActiveConfiguration(offline.objects.configuration, ConfigurationSource.FILE)
+    snapshot = take_snapshot(offline.store, NOW_MS, configuration)
+    [new] = [workload for workload in snapshot.state.workloads.values() if workload.name == "new"]
+    arrivals = [workload for number in range(9) for _, workload in RepeatedArrivals([new], NOW_MS)(number)]
+    [profile] = {_profile_of(snapshot, workload) for workload in arrivals}
+    assert profile == profile_of(offline.store, new)
+    assert profile.template
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.forecast import futures as under_test
 from controller.forecast.futures import ForecastOptions, Future, StartForecaster, order_statistic
 from controller.forecast.run_times import JobProfile, Run, RunTimes
-from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler
+from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler, repeated_uid
 from controller.simulator.jobs import JobAction
 from controller.simulator.simulation import Simulation
 from controller.simulator.trace import SimulationSettings
@@ -224,3 +224,11 @@ def test_arrivals_repeat_those_of_the_last_day():
         assert len({workload.uid for _, workload in arrivals}) == len(arrivals)
         counts.append(len(arrivals))
     assert 3.5 < sum(counts) / len(counts) < 4.5
+
+
+def test_arrivals_have_the_expected_run_times_of_the_repeated():
+    known = replace(job("1").workload.expecting(60_000, 90_000), created_at=START - 1000)
+    arrivals = [workload for number in range(9) for _, workload in RepeatedArrivals([known], START)(number)]
+    assert {repeated_uid(workload) for workload in arrivals} == {known.uid}
+    assert {workload.run_time_ms for workload in arrivals} == {60_000}
+    assert {workload.details.run_time_bounds_ms for workload in arrivals} == {(90_000,)}

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_minute, format_time
@@ -12,7 +13,8 @@ from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.forecast.futures import ForecastOptions, StartForecast, StartForecaster
 from controller.forecast.profiles import profile_of
-from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler
+from controller.forecast.run_times import JobProfile
+from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler, repeated_uid
 
 #: Futures of a forecast: the interval of nine is from the first to the last of them, that of nineteen varies less.
 _FUTURES = 19
@@ -39,8 +41,8 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
     uids = [workload.uid for workload in targets if _may_start(snapshot.state, workload)]
     if not uids or snapshot.run_times is None:
         return {}
-    sampler = RunTimeSampler(snapshot.run_times, lambda workload: profile_of(snapshot.store, workload))
     workloads = list(snapshot.state.workloads.values())
+    sampler = RunTimeSampler(snapshot.run_times, partial(_profile_of, snapshot))
     is_large = sum(map(_is_pending, workloads)) > _LARGE
     count = _FUTURES_OF_LARGE_STATES if is_large else _FUTURES
     options = ForecastOptions(max_cycles=_MAX_CYCLES_OF_LARGE_STATES if is_large else _MAX_CYCLES)
@@ -53,6 +55,12 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
             # The first answer, refined with each future.
             watch(number, count, _first_start(snapshot, forecasts))
     return latest
+
+
+def _profile_of(snapshot: Snapshot, workload: Workload) -> JobProfile:
+    """Return the profile of *workload*, for an arrival that of the workload that it repeats."""
+    known = snapshot.state.workloads
+    return profile_of(snapshot.store, workload if workload.uid in known else known[repeated_uid(workload)])
 
 
 def _may_start(state: Engine, workload: Workload) -> bool:
