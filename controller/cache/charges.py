@@ -123,10 +123,11 @@ def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequest
 
 
 def _requests_by_cluster(targets: Iterable[Assignment], requests: WorkloadRequests) -> dict[ClusterName, Resources]:
-    """Return the template's requests on each target: its replicas there, or all of them (D5)."""
-    known = [target for target in targets if target.replicas is not None]
-    if requests.replicas and not known:
-        return _divide(requests.total, {target.name: 1 for target in targets})
+    """Return the template's requests on each target: its replicas there, or all of them (D5); none without replicas."""
+    if requests.replicas:
+        targets = [target for target in targets if target.replicas != 0]
+        if all(target.replicas is None for target in targets):
+            return _divide(requests.total, {target.name: 1 for target in targets})
     return {target.name: _cluster_requests(target, requests) for target in targets}
 
 
@@ -250,5 +251,5 @@ def _is_running_everywhere(binding: CachedBinding) -> bool:
     """Whether all its clusters report it running, so that their summaries include its pods."""
     reported = {progress.cluster: progress.phase for progress in binding.progress}
     return bool(binding.targets) and all(
-        reported.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets
+        reported.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets if target.replicas != 0
     )

@@ -408,6 +408,18 @@ def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, 
     assert workload.has_moved == (record is not None)
 
 
+@pytest.mark.parametrize("recorded", [("m1",), ("m1", "m2")], ids=["as-recorded", "emptied-since"])
+def test_cluster_without_its_number_of_replicas_runs_none(recorded):
+    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=recorded)
+    clusters = [{"name": "m1", "replicas": 4}, {"name": "m2"}]
+    statuses = {"m1": {"replicas": 4, "readyReplicas": 4}, "m2": {}}
+    raw_binding = deployment_binding(paused=False, clusters=clusters, record=record, spec=DIVIDED, statuses=statuses)
+    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
+    assert charged(workload) == {"m1": {"cpu": 2000, "pods": 4000}}
+    assert workload.admission.reported
+    assert remarks == (frozenset() if recorded == ("m1",) else {Condition.REPLICAS_REDIVIDED})
+
+
 @pytest.mark.parametrize(
     ("uid", "spec", "reverses_ties"),
     [
