@@ -93,6 +93,20 @@ def test_borrowing_before_lower_priority_queue_is_noted(run, tmp_path, command):
     assert "Note: after the next cycle queue 'high' (priority 5)" in run(command, "-f", written).out
 
 
+@pytest.mark.parametrize("command", [["plan"], ["queues"], ["explain", "queue", "child"]])
+def test_guarantee_that_is_scaled_down_is_noted(run, tmp_path, command):
+    child = queue("child", parent="p", guarantee={"resource": {"cpu": 8, "memory": 1}})
+    written = write(tmp_path, cluster("m", {"cpu": 5, "memory": 1}), queue("p"), child)
+    [note] = run(*command, "-f", written, "-o", "json").answer["notes"]
+    assert note.startswith("queue 'child' has only 5 of 8 cpu of its guarantee: guarantees exceed the capacity")
+
+
+def test_guarantee_that_counts_partly_by_rule_is_not_noted(plan):
+    limited = queue("a", guarantee={"resource": {"cpu": 8}}, capability={"cpu": 1})
+    closed = queue("b", guarantee={"resource": {"cpu": 8}}, state="Closed")
+    assert "notes" not in plan(cluster("m", {"cpu": 5}), limited, closed).answer
+
+
 @pytest.mark.parametrize("more", [{"queueOrder": "FairShareFirst"}, {"reclaim": {"enabled": True}}])
 def test_no_borrowing_note_if_fair_shares_come_first(plan, more):
     assert "notes" not in plan(*high_before_low(**more)).answer

@@ -38,6 +38,7 @@ from controller.cli.reports.forecast import forecast_starts
 from controller.cli.reports.plan import pending_reports, raised_priority, unusable_reason
 from controller.cli.reports.queues import (
     current_share_report,
+    guarantee_notes,
     queue_path,
     queue_report,
     queue_share_report,
@@ -396,7 +397,7 @@ def queue_explanation(snapshot: Snapshot, queue: str) -> QueueExplanation:
             ReasonCount(reason, count) for reason, count in sorted(counts.items(), key=lambda pair: (-pair[1], pair[0]))
         ),
         first=pending[:_MAX_FIRST],
-        notes=tuple(reachable_notes(snapshot, [report])),
+        notes=(*guarantee_notes(snapshot, report.path), *reachable_notes(snapshot, [report])),
     )
 
 

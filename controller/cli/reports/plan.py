@@ -29,7 +29,7 @@ from controller.cli.render.plan import (
     WorkloadUsages,
 )
 from controller.cli.reports.forecast import first_of_queues, forecast_starts
-from controller.cli.reports.queues import borrowing_notes, queue_share_reports
+from controller.cli.reports.queues import borrowing_notes, guarantee_notes, queue_share_reports
 from controller.cli.reports.selection import Selection
 from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import why_unusable
@@ -56,7 +56,7 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
     return PlanReport(
         (*decided, *waiting),
         queue_share_reports(snapshot),
-        (*borrowing_notes(snapshot), *_reservation_notes(snapshot)),
+        (*borrowing_notes(snapshot), *guarantee_notes(snapshot), *_reservation_notes(snapshot)),
         tuple(_advance_reservation(snapshot, reservation) for reservation in reservations_to_come(snapshot)),
     )
 

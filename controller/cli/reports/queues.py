@@ -1,6 +1,6 @@
 """Builds the reports of queues: usage, fair share, limit and the next cycle."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -104,7 +104,8 @@ def queue_reports(snapshot: Snapshot, selection: Selection | None = None, *, wit
     if not is_ordered:
         # Each queue after its parent; queues that are not connected to the root come last.
         reports.sort(key=lambda report: (not report.path, report.path, report.name))
-    return Queues(tuple(reports), (*borrowing_notes(snapshot), *reachable_notes(snapshot, reports)))
+    notes = (*borrowing_notes(snapshot), *guarantee_notes(snapshot), *reachable_notes(snapshot, reports))
+    return Queues(tuple(reports), notes)
 
 
 def reachable_capacity(snapshot: Snapshot) -> Mapping[QueueName, Resources]:
@@ -141,6 +142,26 @@ def reachable_notes(snapshot: Snapshot, reports: Iterable[QueueReport]) -> Itera
             yield (
                 f"the pending workloads of queue '{report.name}' can use {', '.join(short)}: their placement matches "
                 "some clusters only, while its fair share counts all of them"
+            )
+
+
+def guarantee_notes(snapshot: Snapshot, names: Collection[str] | None = None) -> Iterator[str]:
+    """Yield a note for each queue whose guarantee is scaled down (Q3); of *names* only, if given."""
+    quota = snapshot.shares.quota
+    for name in sorted(quota.tree.nodes if names is None else names):
+        node = quota.tree.nodes.get(QueueName(name))
+        if node is None or node.parent is None or not node.is_open:
+            continue
+        capability, reserved = node.queue.capability, quota.limits[node.name].guarantee
+        short = [
+            f"{format_short(resource, reserved.get(resource, 0))} of {format_short(resource, amount)} {resource}"
+            for resource, amount in sorted(node.queue.guarantee.items())
+            if reserved.get(resource, 0) < min(amount, capability.get(resource, amount))
+        ]
+        if short:
+            yield (
+                f"queue '{name}' has only {', '.join(short)} of its guarantee: guarantees exceed the capacity, or the "
+                "capability of a queue above it"
             )
 
 
