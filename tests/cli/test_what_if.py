@@ -1,5 +1,6 @@
 """Tests of ``plan`` and ``simulate --what-if``, and of the changes that ``explain`` proposes for it."""
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -160,6 +161,14 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
             if decision["action"] == "Admit"
         }
         assert (namespace, name) in admitted, counterfactual
+
+
+def test_proposals_of_explain_can_be_pasted_into_a_shell(run):
+    options = ["explain", "job", "train-3", "-n", "team-a", "-f", EXAMPLE]
+    shown = [line for line in run(*options).out.splitlines() if line.lstrip().startswith("- ")]
+    words = {word for line in shown if ": " in line and "'nvidia.com/gpu'=" in line for word in shlex.split(line)}
+    changes = {counterfactual["change"] for counterfactual in run(*options, "-o", "json").answer["counterfactuals"]}
+    assert "cluster/member1.status.resourceSummary.allocatable.'nvidia.com/gpu'=7" in words & changes
 
 
 DEPLOYED = {"apiVersion": "apps/v1", "kind": "Deployment"}

@@ -1,5 +1,6 @@
 """The explanations of a workload and of a HyperJob, and their texts."""
 
+import shlex
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -278,11 +279,17 @@ def _counterfactual_lines(explanation: Explanation) -> Iterator[str]:
     counterfactuals = explanation.counterfactuals or ()
     for counterfactual in counterfactuals:
         before = "" if counterfactual.dimension == "completion" else f" (from {counterfactual.before})"
-        yield f"- {DIMENSIONS[counterfactual.dimension]}: {counterfactual.change}{before}"
+        yield f"- {DIMENSIONS[counterfactual.dimension]}: {_shell_argument(counterfactual.change)}{before}"
     if not explanation.counterfactuals_complete:
         yield "Not all changes of quota and capacity were tried, because very many workloads are pending."
     elif not counterfactuals:
         yield "No single change admits it now."
+
+
+def _shell_argument(change: str) -> str:
+    """Return *change* so that it can be pasted after ``--what-if`` in a shell; in double quotes where these suffice."""
+    quoted = shlex.quote(change)
+    return quoted if quoted == change or set(change) & set('"$`\\!') else f'"{change}"'
 
 
 def _data_line(data: DataReport) -> str:
