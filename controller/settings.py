@@ -103,7 +103,11 @@ class ControllerSettings(BaseModel):
         "change by symbolic links",
     )
     events_per_second: float = Field(
-        20, ge=0, le=1000, description="Kubernetes events written per second; further ones wait; 0 disables events"
+        20,
+        ge=0,
+        le=1000,
+        description="Kubernetes events written per second, and as many statuses of pending jobs; further ones wait; "
+        "0 disables both",
     )
     event_backlog: int = Field(
         2_000, ge=1, le=100_000, description="Kubernetes events that may wait to be written; further ones are dropped"
