@@ -33,7 +33,7 @@ EXPLAINED = {
     ),
     "adopted": (
         [QUEUE, *running("j", CPU, on="m", queue="a")],
-        "It has no admission record, because it ran before installation; it is never evicted.",
+        "It was not admitted: it ran before the installation, or others started it. It is never evicted.",
     ),
     "duplicated": (
         [QUEUE, CLUSTER, cluster("n", CPU), *COPIED],

@@ -363,7 +363,7 @@ def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[
         yield f"It was admitted with {amounts} and resized since; the current charge counts."
         yield from _exceeded_limit_lines(queue)
     if admitted.adopted:
-        yield "It has no admission record, because it ran before installation; it is never evicted."
+        yield "It was not admitted: it ran before the installation, or others started it. It is never evicted."
 
 
 def _exceeded_limit_lines(queue: WorkloadQueue) -> Iterator[str]:
