@@ -65,7 +65,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             {"": f"sum({metric('bindings_by_condition', _UNGATED)}) or vector(0)"},
             4,
             "stat",
-            about="Bindings of gated kinds that run without admission.",
+            about="Bindings of gated kinds that bypassed the webhook and are not placed yet.",
             alarm=1,
         ),
     ),
