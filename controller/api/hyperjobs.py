@@ -259,7 +259,9 @@ class ReplicatedJob(HyperJobModel):
     """A Volcano Job, and how it is replicated or split."""
 
     name: str
+    """The name in those of its parts and in their labels."""
     template_spec: JobSpec
+    """The spec of the Volcano Job that is copied or split."""
     split_policy: SplitPolicy | None = None
     """Unset: it is not split; it runs in as many copies as replicas says."""
     replicas: int = Field(1, json_schema_extra={"x-default": 1, "maximum": 1000})
@@ -280,6 +282,7 @@ class HyperJobSpec(HyperJobOptions):
     )
 
     replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**list_map_by("name"), "maxItems": 1000})
+    """The jobs whose parts are admitted together; one without a split policy runs in replicas copies."""
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins of every part, unless its template names them."""
 
