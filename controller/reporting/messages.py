@@ -216,9 +216,7 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "check that the controller may read objects of its kind"
     if is_advance_reservation(refusal):
-        return (
-            "it starts when the reservation ends; a job with a shorter runningEstimate or other clusters, earlier"
-        )
+        return "it starts when the reservation ends; a job with a shorter runningEstimate or other clusters, earlier"
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     return REMEDIES[refusal.reason]
