@@ -149,7 +149,7 @@ class DispatchedRequests:
 
         *generation* is that of the template.
         """
-        if not binding.targets or binding.is_suspended:
+        if not binding.targets:
             self._rollouts.pop(binding.uid, None)
             if not binding.progress and not binding.details.evicting:
                 self.forget(binding.uid)

@@ -313,6 +313,18 @@ def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
     assert seen == charges
 
 
+def test_replicas_of_an_earlier_template_count_while_suspended():
+    """R1: what others have suspended in its clusters stays charged, and is resumed."""
+    store, seen = Store(DEPLOYMENTS), []
+    for generation, replicas, cpu, paused in ((1, 4, "2", False), (2, 40, "1", False), (2, 40, "1", True)):
+        status = {"resourceTemplateGeneration": generation, "replicas": replicas}
+        statuses = {"m1": status | ({"updatedReplicas": replicas} if generation == 1 else {})}
+        template, spec = deployment(spec={"replicas": replicas}, generation=generation), {"replicas": replicas}
+        more = {"template": template, "spec": spec, "statuses": statuses, "paused": paused}
+        seen.append(charged_deployment(store, {"m1": replicas}, cpu=cpu, **more).admission.charge["cpu"] // 1000)
+    assert seen == [8, 80, 80]
+
+
 @pytest.mark.parametrize(
     ("replicas", "placed", "charged"),
     [
