@@ -16,7 +16,9 @@ from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.resources import total
 from controller.engine.state.workloads import (
+    ClusterCharge,
     HyperJobGang,
+    Reservation,
     SchedulingRequirements,
     Workload,
     WorkloadState,
@@ -374,3 +376,19 @@ def test_later_start_of_a_reservation_lets_others_be_tried_again():
     plan = state.plan(now)
     assert (admitted(plan), plan.wake_at) == (["first"], now)
     assert admitted(state.plan(plan.wake_at)) == ["small"]
+
+
+def test_restart_keeps_the_promise_to_parts_without_a_record():
+    now, promised, gang = START + 5 * MINUTE, START + 60 * MINUTE, HyperJobGang("h/1", 2, 2)
+    state = Engine(Policy())
+    state.queue_changed(Queue(QueueName("q")))
+    for name in ("m0", "m1"):
+        state.workload_changed(workload(f"runs-on-{name}", {"cpu": 1}, on=name), now)
+        state.cluster_changed(cluster(name, cpu=4), now)
+    parts = [workload(f"part-{number}", {"cpu": 4}, created_at=START, gang=gang) for number in range(2)]
+    recorded = Reservation(START, (ClusterCharge(ClusterName("m0"), {"cpu": 4}),), {"cpu": 4}, promised)
+    state.workload_changed(parts[0].reserving(recorded), now)
+    state.workload_changed(parts[1], now)
+    state.plan(now)
+    assert {part.reservation.promised_start for part in state.with_reservation.values()} == {promised}
+    assert len(state.with_reservation) == 2

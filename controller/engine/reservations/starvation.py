@@ -246,7 +246,8 @@ class HeadReservations:
         placed = self._planner.place(parts[0], self._reserved_clusters(excluded_gang=gang))
         if not placed:
             return self._cancel([part.uid for part in parts], now)
-        return self._apply(placed, min(map(_since, parts)), now)
+        promised = (at for part in parts if (at := _promised_start(part)) is not None)
+        return self._apply(placed, min(map(_since, parts)), now, promised_start=min(promised, default=None))
 
     def _apply(
         self, placed: PlacedReservations, since: int, now: int, *, promised_start: int | None = None
