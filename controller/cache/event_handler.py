@@ -33,5 +33,5 @@ class EventHandler(Protocol):
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload at *now*."""
 
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Remove a workload."""
+    def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
+        """Remove a workload; one that *is_released* needs no admission any more and may run on."""

@@ -397,7 +397,7 @@ class Store(ObjectCollections):
                     on_conditions(binding, new)
         self.start_failures.update(binding, result.workload)
         if result.workload is None:
-            state.workload_removed(uid, now)
+            state.workload_removed(uid, now, is_released=not result.is_managed)
         else:
             is_known = self.configuration.backfill.enabled or bool(self.configuration.advance_reservations)
             workload, with_run_time = result.workload, self.with_run_time if is_known else None

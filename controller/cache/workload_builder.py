@@ -59,6 +59,7 @@ class BuildResult(msgspec.Struct, frozen=True):
 
     workload: Workload | None = None
     conditions: frozenset[BindingCondition] = frozenset()
+    is_managed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,10 @@ class LocalState(msgspec.Struct, frozen=True):
 
 
 NO_LOCAL_STATE = LocalState()
-_NOT_MANAGED = BuildResult()
-_SUSPENDED_BUT_NOT_MANAGED = BuildResult(None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}))
+_NOT_MANAGED = BuildResult(is_managed=False)
+_SUSPENDED_BUT_NOT_MANAGED = BuildResult(
+    None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED}), is_managed=False
+)
 
 
 class _Status(msgspec.Struct, frozen=True):
@@ -152,9 +155,7 @@ def build_workload(
     template = template if is_same_object(binding, template) else None
     queue = _queue_name(binding, template, context)
     if queue is None:
-        return BuildResult(
-            None, frozenset({BindingCondition.SUSPENDED_BUT_NOT_MANAGED} if binding.is_suspended and template else ())
-        )
+        return _SUSPENDED_BUT_NOT_MANAGED if binding.is_suspended and template else _NOT_MANAGED
     requests = context.dispatched_requests.effective_requests(
         binding, context.requests.resolve(binding, template), generation=template.generation if template else None
     )

@@ -151,15 +151,18 @@ class Engine:
             # For example, its new PriorityClass is allowed (Q7).
             self.index.gangs.mark_changed(workload.gang)
 
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Remove a workload and free its charges."""
+    def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
+        """Remove a workload and free its charges; one that *is_released* may run on, without an admission."""
         before = self.workloads.pop(uid, None)
         if before is None:
             return
         self.context.changes += 1
         if before.state is WorkloadState.PENDING:
             self._remove_pending(before)
-        self.context.usage_tracker.remove_or_orphan(before, None, now)
+        if is_released:
+            self.context.usage_tracker.release(before, now)
+        else:
+            self.context.usage_tracker.remove_or_orphan(before, None, now)
         self._update_indexes(before, None, now)
         self.cycle.reason_updates.forget(uid)
 

@@ -19,6 +19,7 @@ class FakeEventHandler:
     clusters: dict[ClusterName, Cluster] = field(default_factory=dict)
     workloads: dict[WorkloadUid, Workload] = field(default_factory=dict)
     events: list[str] = field(default_factory=list)
+    released: list[WorkloadUid] = field(default_factory=list)
 
     def policy_changed(self, policy: Policy) -> None:
         self.policy = policy
@@ -44,8 +45,10 @@ class FakeEventHandler:
         self.workloads[workload.uid] = workload
         self.events.append(f"workload {workload.uid}")
 
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
+    def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
         self.workloads.pop(uid, None)
+        if is_released:
+            self.released.append(uid)
 
 
 def upsert(store: Store, *objects: tuple[str | ApiKind, bytes]) -> None:

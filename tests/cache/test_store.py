@@ -184,7 +184,7 @@ def test_changed_configuration_updates_policy_and_default_queue():
     assert handler.workloads["rb-j1"].queue == "research"
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.sync_to(handler, 0)
-    assert not handler.workloads
+    assert (handler.workloads, handler.released) == ({}, ["rb-j1"])
 
 
 def test_shorter_startup_timeout_ends_longer_backoffs():

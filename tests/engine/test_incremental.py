@@ -150,7 +150,7 @@ class Life:
     def leave(self) -> None:
         workload = self.some(self.dice.choice(list(WorkloadState)))
         if workload is not None:
-            self.state.workload_removed(workload.uid, self.now)
+            self.state.workload_removed(workload.uid, self.now, is_released=self.dice.random() < 0.3)
 
     def evict(self) -> None:
         self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.orphans import Orphan, Orphans
 from controller.engine.state.resources import add, positive, total
@@ -29,6 +30,17 @@ def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
         orphans, ended = orphans.after(external, now, SETTLE_MS)
         assert positive(before.total) == positive(add(orphans.total, total(orphan.charge for orphan in ended)))
         assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
+
+
+def test_released_workload_is_external_usage_of_no_queue():
+    scenario = Scenario(WORLD)
+    scenario.play({})
+    for name in ("kept", "next"):
+        scenario.state.workload_removed(scenario.by_name(name).uid, scenario.now, is_released=True)
+    scenario.play({"after": 1})
+    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    assert (usage.external_usage["cpu"], usage.charged.get("cpu", 0)) == (12_000, 0)
+    assert not any(scenario.state.current_usage[QueueName("q")].values())
 
 
 def test_orphaned_charges_of_a_namespace_are_merged():

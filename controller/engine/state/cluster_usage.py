@@ -379,6 +379,12 @@ class ClusterUsage:
             cluster_state = self.cluster_state(booking.cluster)
             orphan = Orphan(workload.queue, workload.namespace, booking.charge)
             cluster_state.orphans = cluster_state.orphans.added(orphan, cluster_state.external_usage, now)
+        self.release_usage(admission, now)
+
+    def release_usage(self, admission: Admission, now: int) -> None:
+        """Turn the charges of *admission* into external usage: its pods run on and are not ours any more."""
+        for booking in admission.cluster_charges:
+            cluster_state = self.cluster_state(booking.cluster)
             cluster_state.external_usage = positive(add(cluster_state.external_usage, booking.charge))
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
             cluster_state.changed_at = now

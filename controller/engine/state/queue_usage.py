@@ -247,6 +247,16 @@ class UsageTracker:
             self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
             self.queue_usage.unnominate(queue, namespace, workload.nomination.requests)
 
+    def release(self, workload: Workload, now: int) -> None:
+        """Free the queue of *workload*; what it holds on clusters is external usage from now on."""
+        if workload.admission is None:
+            self.remove(workload, now)
+            return
+        if workload.is_leaving:
+            self._unmark_leaving(workload, workload.admission)
+        self._clusters.release_usage(workload.admission, now)
+        self.queue_usage.remove_usage(workload.queue, workload.namespace, workload.admission.charge)
+
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
         admission, successor = before.admission, after.admission if after is not None else None

@@ -99,10 +99,11 @@ class WorkloadChanged:
 
 @dataclass(frozen=True, slots=True)
 class WorkloadRemoved:
-    """A workload was deleted."""
+    """A workload was deleted, or released: it needs no admission any more."""
 
     uid: WorkloadUid
     now: int
+    is_released: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,11 +169,11 @@ class RecordingHandler:
             self._put(WorkloadChanged(workload, now))
         self._state.workload_changed(workload, now)
 
-    def workload_removed(self, uid: WorkloadUid, now: int) -> None:
-        """Record the deletion of a known workload."""
+    def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
+        """Record the deletion of a known workload, or its release."""
         if uid in self._state.workloads:
-            self._put(WorkloadRemoved(uid, now))
-        self._state.workload_removed(uid, now)
+            self._put(WorkloadRemoved(uid, now, is_released))
+        self._state.workload_removed(uid, now, is_released=is_released)
 
 
 @dataclass(frozen=True, slots=True)

@@ -281,8 +281,8 @@ def _apply(state: Engine, change: StateChange) -> None:
             state.cluster_estimated(estimate, now)
         case WorkloadChanged(workload=workload, now=now):
             state.workload_changed(workload, now)
-        case WorkloadRemoved(uid=uid, now=now):
-            state.workload_removed(uid, now)
+        case WorkloadRemoved(uid=uid, now=now, is_released=is_released):
+            state.workload_removed(uid, now, is_released=is_released)
 
 
 def _pairs(

@@ -239,6 +239,9 @@ def test_incomplete_history_in_snapshot_is_detected(missing, first, monkeypatch)
     ],
 )
 def test_unrecorded_event_is_detected(event, monkeypatch):
-    monkeypatch.setattr(RecordingHandler, event, lambda self, *arguments: getattr(self._state, event)(*arguments))
+    def unrecorded(self: RecordingHandler, *arguments: object, **options: object) -> None:
+        getattr(self._state, event)(*arguments, **options)
+
+    monkeypatch.setattr(RecordingHandler, event, unrecorded)
     lives = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
     assert any(not replay(encode(life.files[0]))[0].is_identical for life in lives)
