@@ -285,6 +285,12 @@ def test_every_unfinished_phase_is_charged(phase, state):
     assert (workload.hold and workload.hold.reason) == (Reason.ABORTED if phase == "Aborted" else None)
 
 
+def test_cluster_without_replicas_has_nothing_to_finish():
+    placed = admitted({"name": "m1", "replicas": 1}, {"name": "m2"}, phases={"m1": "Completed"})
+    workload, _ = workload_and_conditions(placed)
+    assert workload.state is WorkloadState.FINISHED
+
+
 def test_the_finished_phases_are_configurable():
     rule = IntegrationRule.model_validate(
         {
