@@ -116,6 +116,34 @@ def test_tenant_cannot_create_a_binding(plane, tenant, kind):
         assert refused.value.status == 403
 
 
+def old_version():
+    """Return Karmada's version v1alpha1 of bindings, which has no suspension."""
+    known = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    spec = {"type": "object", "properties": {"resource": known, "clusters": {"type": "array", "items": known}}}
+    schema = {"openAPIV3Schema": {"type": "object", "properties": {"spec": spec, "status": known}}}
+    return {"name": "v1alpha1", "served": True, "storage": False, "schema": schema}
+
+
+def is_served(api, path):
+    try:
+        return bool(api.get(path))
+    except ApiError:
+        return False
+
+
+def test_tenant_cannot_write_a_binding_in_an_old_version(plane, stored, tenant, kind):
+    """It has fewer fields, so the API server would store the binding without its suspension."""
+    definition = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.lower()}s.work.karmada.io"
+    versions = [*plane.admin.get(definition)["spec"]["versions"], old_version()]
+    plane.admin.merge(definition, {"spec": {"versions": versions}})
+    path = stored.path.replace("v1alpha2", "v1alpha1")
+    wait_until(lambda: is_served(plane.admin, path), "the old version of bindings")
+    with pytest.raises(ApiError, match="write bindings in version v1alpha2") as refused:
+        tenant.merge(path, labelled({"team.example/cost-centre": "7"}))
+    assert refused.value.status == 403
+    assert stored.now() == stored.object
+
+
 @pytest.mark.parametrize(
     "change",
     [
