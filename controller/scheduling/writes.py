@@ -112,7 +112,8 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
     )
     # Karmada adds the replicas that an admission names to the capacity of their clusters, and would put too many on the
     # first ones instead of using the overflow clusters.
-    overflows = facts.placement.divided and any(term.overflow for term in facts.placement.terms)
+    divides = workload.requirements.replicas > 0 and facts.placement.divided
+    overflows = divides and any(term.overflow for term in facts.placement.terms)
     targets = [] if overflows else [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",

@@ -110,10 +110,12 @@ def test_admission_record_continues_counters():
     assert cluster_scoped.path == "/apis/work.karmada.io/v1alpha2/clusterresourcebindings/j-job"
 
 
-def test_karmada_divides_where_a_policy_has_overflow():
+@pytest.mark.parametrize(("replicas", "names_clusters"), [(2, False), (0, True)], ids=["replicas", "a-whole-job"])
+def test_karmada_divides_replicas_where_a_policy_has_overflow(replicas, names_clusters):
     placement = Placement(terms=(Term("own", Affinity((M1,)), overflow=(Affinity(),)),), divided=True)
-    made = decision_write(ADMIT, facts(placement=placement))
-    assert "/spec/clusters" not in values(made)
+    divisible = replace(WORKLOAD, requirements=SchedulingRequirements(replicas=replicas))
+    made = decision_write(replace(ADMIT, workload=divisible), facts(placement=placement))
+    assert ("/spec/clusters" in values(made)) == names_clusters
     assert (made.clusters, fields(made)["clusters"]) == (("m1",), ["m1"])
 
 
