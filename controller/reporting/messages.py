@@ -83,7 +83,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.QUEUE_HIERARCHY_INVALID: "correct the parents of the queue",
     Reason.QUEUE_NOT_ALLOWED: "use a queue of this namespace's tenant, or change `tenants` in the configuration",
     Reason.PRIORITY_CLASS_NOT_ALLOWED: "use another class, or change `tenants` in the configuration",
-    Reason.EXCEEDS_QUEUE_LIMIT: "ask for less, or raise the queue's capability",
+    Reason.EXCEEDS_QUEUE_LIMIT: "ask for less, raise the queue's capability, or lower guarantees of other queues",
     Reason.EXCEEDS_TOTAL_CAPACITY: _TOTAL_CAPACITY_REMEDY,
     Reason.QUEUE_LIMIT_REACHED: "it starts when workloads of the queue finish",
     Reason.BLOCKED_BY_GUARANTEE: "it starts when workloads beyond their queue's guarantee finish",
