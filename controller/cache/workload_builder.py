@@ -234,11 +234,14 @@ def _was_suspended_here(binding: CachedBinding, context: BuildContext) -> bool:
 def _queue_name(binding: CachedBinding, template: CachedTemplate | None, context: BuildContext) -> QueueName | None:
     """Return the queue of a workload, ``None`` for a kind that is managed only if it names a queue (Q6).
 
-    The queue field of a Volcano Job is immutable and takes precedence; for other kinds the record fixes the queue.
+    The queue field of a Volcano Job is immutable and takes precedence until the Job is admitted: Karmada may give its
+    binding to another Job of its name. For other kinds the record fixes the queue.
     """
     record = QueueName(binding.record.queue) if binding.record else QueueName("")
     named = QueueName(template.queue) if template else QueueName("")
     if binding.template.kind == VOLCANO_JOB:
+        if binding.record is not None and binding.record.admits:
+            return record or named or context.default_queue
         return named or record or context.default_queue
     if record or named:
         return record or named

@@ -325,6 +325,14 @@ def test_queue_of_a_volcano_job(queue, record, expected):
     assert workload.queue == expected
 
 
+def test_admitted_job_keeps_its_queue_when_it_is_created_again():
+    """Without its owner reference, Karmada gives the binding to the next Job of the same name."""
+    workload, _ = workload_and_conditions(
+        admitted("m1", template_uid="job-2"), jobs=(job("j1", uid="job-2", queue="another"),)
+    )
+    assert (workload.state, workload.queue) == (WorkloadState.ADMITTED, "a")
+
+
 IN_QUEUE_A = {"labels": {"volcano.sh/queue-name": "a"}}
 TEMPLATE_D = {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/queue-name": "d"}}}}
 
