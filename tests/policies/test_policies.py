@@ -228,10 +228,16 @@ def test_hyperjob_controller_cannot_admit(plane, karmada):
     role = {"apiGroup": group, "kind": "ClusterRole", "name": "edit"}
     subject = {"apiGroup": group, "kind": "User", "name": "volcano-global-hyperjobs"}
     plane.admin.create(rights, {"metadata": {"name": "hyperjobs-edit"}, "roleRef": role, "subjects": [subject]})
-    with plane.client("volcano-global-hyperjobs") as stage, pytest.raises(ApiError) as refused:
-        stage.merge(path, {"spec": {"suspension": {"scheduling": False}}})
+
+    def refusal(api):
+        with pytest.raises(ApiError) as refused:
+            api.merge(path, {"spec": {"suspension": {"scheduling": False}}})
+        return refused.value.message
+
+    with plane.client("volcano-global-hyperjobs") as stage:
+        # RBAC refuses until the API server has observed the role binding.
+        wait_until(lambda: "only Karmada and volcano-global change the spec" in refusal(stage), "the policy's refusal")
     plane.admin.delete(f"{rights}/hyperjobs-edit")
-    assert "only Karmada and volcano-global change the spec" in refused.value.message
 
 
 def owned(plane, karmada):
