@@ -499,12 +499,11 @@ def is_same_object(binding: CachedBinding, template: CachedTemplate | None) -> b
 
 def is_finished(binding: CachedBinding) -> bool:
     """Whether it is finished in every cluster where it is placed (D8); one without replicas has nothing to finish."""
-    if not binding.targets or not binding.progress:
+    if not binding.progress:
         return False
     reported = {progress.cluster: progress.phase for progress in binding.progress}
-    return all(
-        reported.get(target.name) is WorkloadPhase.FINISHED for target in binding.targets if target.replicas != 0
-    )
+    phases = [reported.get(target.name) for target in binding.targets if target.replicas != 0]
+    return bool(phases) and all(phase is WorkloadPhase.FINISHED for phase in phases)
 
 
 def is_aborted(binding: CachedBinding) -> bool:
