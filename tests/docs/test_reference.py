@@ -11,6 +11,7 @@ import yaml
 from certs.settings import CertificateSettings as CertsSettings
 from controller.cache.store import Store
 from controller.cli.__main__ import app
+from controller.cli.render.simulate import PerPodReport
 from controller.engine.engine import Engine
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -163,3 +164,4 @@ def test_simulation_summary_fields_are_documented():
     named = set(re.findall(r"`(\w+)`", PAGES["simulation.md"]))
     fields = [field.encode_name for model in (Summary, QueueSummary) for field in msgspec.structs.fields(model)]
     assert {*fields, *map(str, IdleCause)} - named == {"name"}
+    assert {field.encode_name for field in msgspec.structs.fields(PerPodReport)} <= {*named, "seed"}
