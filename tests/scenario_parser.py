@@ -71,7 +71,7 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
-    "group reserved started unplaced moved attempts excludedClusters runs"
+    "endsLate group reserved started unplaced moved attempts excludedClusters runs"
 )
 POLICY = (
     "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
@@ -253,6 +253,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
                 unknown_class=written.get("unknownClass", False),
                 evictions=written.get("evictions", 0),
                 preserved=written.get("preserved", False),
+                has_long_grace_period=written.get("endsLate", False),
                 preempts=not written.get("never", False),
                 nomination=held(written["held"], asked, now) if "held" in written else None,
                 gang=HyperJobGang(**written["group"]) if "group" in written else None,

@@ -47,6 +47,7 @@ class PodSpec(msgspec.Struct, rename="camel", frozen=True):
     affinity: Any = None
     tolerations: Any = None
     resource_claims: list[PodResourceClaim] = msgspec.field(default_factory=list)
+    termination_grace_period_seconds: Any = None
 
 
 class PodTemplate(msgspec.Struct, rename="camel", frozen=True):

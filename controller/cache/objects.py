@@ -114,6 +114,8 @@ class WorkloadRequests:
     """Digest of the template without names: equal for templates with equal pods and images."""
     claims: tuple[str, ...] = ()
     """ResourceClaimTemplates of its pods, each name once."""
+    has_long_grace_period: bool = False
+    """Pods may run on for more than some minutes after their deletion (C2)."""
 
 
 class BindingDetails(msgspec.Struct, frozen=True, gc=False):

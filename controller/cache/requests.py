@@ -105,13 +105,23 @@ def _merge(karmada_requests: WorkloadRequests, template_requests: WorkloadReques
     """
     if not karmada_requests.replicas:
         whole = elementwise_max(karmada_requests.total, template_requests.total)
-        return replace(karmada_requests, total=whole, pods=(*karmada_requests.pods, *template_requests.pods))
+        pods = (*karmada_requests.pods, *template_requests.pods)
+        return replace(
+            karmada_requests,
+            total=whole,
+            pods=pods,
+            has_long_grace_period=template_requests.has_long_grace_period,
+        )
     pod = karmada_requests.pods[0]
     for request in template_requests.pods:
         pod = elementwise_max(pod, request)
     whole = positive(scale(pod, karmada_requests.replicas))
     return WorkloadRequests(
-        whole, pods=(pod,), replicas=karmada_requests.replicas, node_claim=_node_claim(template_requests)
+        whole,
+        pods=(pod,),
+        replicas=karmada_requests.replicas,
+        node_claim=_node_claim(template_requests),
+        has_long_grace_period=template_requests.has_long_grace_period,
     )
 
 

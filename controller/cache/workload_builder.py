@@ -292,6 +292,7 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         unplaced=is_admitted and not binding.is_suspended and not binding.targets,
         placed_at=clusters_changed_at(binding) if is_admitted else 0,
         preserved=binding.details.preserved,
+        has_long_grace_period=inputs.requests is not None and inputs.requests.has_long_grace_period,
         preempts=context.priorities.preempts(priority_class),
         nomination=status.held,
         reservation=status.reserved,

@@ -33,6 +33,7 @@ from controller.engine.state.workloads import (
     WorkloadState,
     WorkloadUid,
     is_noop_update,
+    with_long_grace_period,
     with_move,
     with_resize,
 )
@@ -132,7 +133,8 @@ class Engine:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
-        workload = self._with_reserved_clusters(with_move(before, with_resize(before, workload), now), now)
+        workload = with_long_grace_period(before, with_move(before, with_resize(before, workload), now))
+        workload = self._with_reserved_clusters(workload, now)
         if before == workload:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):

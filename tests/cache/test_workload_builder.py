@@ -552,6 +552,21 @@ def test_larger_of_components_and_template_is_requested():
     assert workload.requirements.requests == {"cpu": 8000, "pods": 2000}
 
 
+@pytest.mark.parametrize(
+    ("seconds", "is_long"), [(None, False), (300, False), (301, True), (1 << 62, True), ("600", False)]
+)
+def test_long_grace_period_of_pods(seconds, is_long):
+    pod = {"containers": [], "terminationGracePeriodSeconds": seconds}
+    tasks = [{"name": "main", "replicas": 1, "template": {"spec": pod}}]
+    assert (
+        workload_and_conditions(binding("j1"), jobs=(job(spec={"tasks": tasks}),))[0].details.has_long_grace_period
+        is is_long
+    )
+    assert heard_pytorch_job({"Worker": {"template": {"spec": pod}}}).details.has_long_grace_period is is_long
+    web = deployment(**IN_QUEUE_A, spec={"template": {"spec": pod}})
+    assert heard_deployment(web, deployment_binding())[0].details.has_long_grace_period is is_long
+
+
 def test_workload_that_karmada_does_not_count_is_not_divided():
     divided = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     specs = {"Worker": replica_spec("1", replicas=4)}

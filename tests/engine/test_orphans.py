@@ -13,6 +13,7 @@ from controller.engine.state.orphans import Orphan, Orphans
 from controller.engine.state.resources import add, positive, total
 from controller.engine.state.workloads import WorkloadState
 from tests.scenario import Scenario, cluster
+from tests.workloads import changed
 
 SETTLE_MS = 30_000
 few = st.integers(0, 6)
@@ -30,6 +31,15 @@ def test_orphaned_charges_only_fall_and_none_is_lost(usages, charges):
         orphans, ended = orphans.after(external, now, SETTLE_MS)
         assert positive(before.total) == positive(add(orphans.total, total(orphan.charge for orphan in ended)))
         assert all(amount <= external.get(name, 0) for name, amount in orphans.total.items())
+
+
+def test_deleted_template_does_not_shorten_the_grace_period():
+    """Karmada deletes the binding after its template, of which the pods' grace period is read."""
+    scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "endsLate": True}]})
+    assert scenario.play({}).admitted == {"j": ["m"]}
+    scenario.state.workload_changed(changed(scenario.by_name("j"), has_long_grace_period=False), scenario.now)
+    scenario.play({"remove": ["j"]})
+    assert scenario.state.cluster_usage.cluster_state(ClusterName("m")).orphans.total["cpu"] == 9_000
 
 
 def test_released_workload_is_external_usage_of_no_queue():

@@ -6,6 +6,7 @@ Only the HyperJob's list decides which Jobs are its parts; the annotation of a J
 import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from itertools import starmap
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -71,6 +72,8 @@ RequestsOrError = WorkloadRequests | AmountError
 
 #: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
 _MAX_CHARACTERS = 16_384
+#: Pods with a shorter one end soon after their deletion: no tenant exceeds its quota with them for long.
+_LONG_GRACE_PERIOD_SECONDS = 300
 #: Characters of a template's digest; equal by chance for one of 2^64 pairs.
 _DIGEST_CHARACTERS = 16
 _NAMES = msgspec.json.Decoder(list[str])
@@ -287,7 +290,13 @@ def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
         digest=_job_digest(job, [_images(task.template.spec) for task in spec.tasks or ()]),
         task_classes=tuple(sorted(classes)),
         claims=_claims(job),
+        has_long_grace_period=any(_has_long_grace_period(task.template.spec) for task in spec.tasks or ()),
     )
+
+
+def _has_long_grace_period(pod: wire.PodSpec) -> bool:
+    seconds = pod.termination_grace_period_seconds
+    return isinstance(seconds, int) and seconds > _LONG_GRACE_PERIOD_SECONDS
 
 
 def _job_digest(job: JobTemplate, images: Iterable[list[str]]) -> str:
@@ -390,27 +399,34 @@ def _replicated_pods(document: dict[str, Any], integration: Integration) -> Iter
 def _integration_requests(replicated: Iterable[_ReplicatedPod]) -> RequestsOrError:
     """Return the requests of pods that all start together; only Karmada knows whether it divides their replicas."""
     try:
-        tasks, images = zip(*(_integration_task(pod) for pod in replicated), strict=True)
-        job = JobTemplate(tasks)
+        pods = [_integration_pod(pod) for pod in replicated]
+        job = JobTemplate(tuple(starmap(_integration_task, zip(replicated, pods, strict=True))))
         requests = require_few_resources(total_requests(job))
     except AmountError as error:
         return error
     return WorkloadRequests(
-        requests, pods=pod_requests(job), job=job, digest=_job_digest(job, images), claims=_claims(job)
+        requests,
+        pods=pod_requests(job),
+        job=job,
+        digest=_job_digest(job, map(_images, pods)),
+        claims=_claims(job),
+        has_long_grace_period=any(map(_has_long_grace_period, pods)),
     )
 
 
-def _integration_task(pod: _ReplicatedPod) -> tuple[Task, list[str]]:
-    """Return the pods of one template, and their images."""
+def _integration_pod(pod: _ReplicatedPod) -> wire.PodSpec:
     if pod.replicas < 0:
         raise AmountError(f"{pod.where}: replicas is {pod.replicas}; write zero or more")
     try:
-        decoded = msgspec.convert(pod.spec, wire.PodSpec)
+        return msgspec.convert(pod.spec, wire.PodSpec)
     except msgspec.ValidationError as error:
         raise AmountError(f"{pod.where}: {error}") from error
+
+
+def _integration_task(pod: _ReplicatedPod, spec: wire.PodSpec) -> Task:
+    """Return the pods of one template."""
     # A class would order the tasks of the gang minimum, which is all pods here.
-    template = replace(translate_pod_template(decoded, pod.where), priority_class="")
-    return Task("", pod.replicas, template), _images(decoded)
+    return Task("", pod.replicas, replace(translate_pod_template(spec, pod.where), priority_class=""))
 
 
 def _queue_names(template: wire.Template, document: dict[str, Any], integration: Integration) -> Iterator[str]:

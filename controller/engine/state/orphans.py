@@ -1,7 +1,7 @@
-"""Charges of deleted workloads whose pods Karmada leaves running: ``preserveResourcesOnDeletion`` (C2).
+"""Charges of deleted workloads whose pods run on (C2).
 
-No object describes these pods any more. Their cluster counts them as external
-usage, and the queue stays charged until external usage falls.
+Karmada leaves them running (``preserveResourcesOnDeletion``), or their grace period is long. No object describes these
+pods any more. Their cluster counts them as external usage, and the queue stays charged until external usage falls.
 """
 
 from collections.abc import Iterator

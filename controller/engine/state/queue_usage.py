@@ -292,11 +292,12 @@ class UsageTracker:
 
 
 def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
-    """Return the clusters that a workload has left and where Karmada preserves its pods.
+    """Return the clusters that a workload has left and where its pods run on: preserved, or with a long grace period.
 
     A workload that is pending again without having been observed there was never admitted: the write failed.
     """
-    if not before.preserved or before.admission is None:
+    runs_on = before.preserved or before.details.has_long_grace_period
+    if not runs_on or before.admission is None:
         return set()
     if after is not None and after.state is not WorkloadState.ADMITTED:
         has_failed = after.state is WorkloadState.PENDING and not (before.is_leaving or before.has_run)

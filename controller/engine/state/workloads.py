@@ -212,6 +212,8 @@ class WorkloadDetails:
     """
     preserved: bool = False
     """Removing its clusters would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
+    has_long_grace_period: bool = False
+    """Its pods may run on for more than some minutes after their deletion (C2)."""
     preempts: bool = True
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
     nomination: Nomination | None = None
@@ -469,6 +471,14 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
         before.details.runs_after_finish and before.state is WorkloadState.ADMITTED
     )
     return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
+
+
+def with_long_grace_period(before: Workload | None, workload: Workload) -> Workload:
+    """Return *workload*, whose pods end as late as before: a changed or deleted template does not change them."""
+    if before is None or before.admission is None or not before.details.has_long_grace_period:
+        return workload
+    details = replace(workload.details, has_long_grace_period=True)
+    return workload if workload.details.has_long_grace_period else replace(workload, details=details)
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
