@@ -233,15 +233,15 @@ def _outdated_replicas(binding: CachedBinding, generation: int | None) -> int | 
     """Return how many replicas of *binding* have an earlier template than that of *generation*, of any copy at most.
 
     ``None`` where no replica runs or a cluster has not reported yet, so that more of them may start. Counts without a
-    generation are those of the template.
+    generation are those of the template. Those on clusters that the workload is leaving are charged there.
     """
     reports = {reported.cluster: reported for reported in binding.progress}
-    running = sum(reported.replicas for reported in reports.values())
-    if not running or any(target.name not in reports for target in binding.targets):
+    placed = [reports[target.name] for target in binding.targets if target.name in reports]
+    if len(placed) < len(binding.targets) or not any(reported.replicas for reported in placed):
         return None
     counts = [
         reported.outdated_replicas if reported.template_generation in {None, generation} else reported.replicas
-        for reported in reports.values()
+        for reported in placed
     ]
     return sum(counts) if binding.placement.divided else max(counts)
 

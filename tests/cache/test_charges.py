@@ -313,6 +313,20 @@ def test_replicas_of_an_earlier_template_are_charged_as_such(steps, charges):
     assert seen == charges
 
 
+def test_outdated_replicas_on_a_left_cluster_are_charged_there():
+    """They do not count once more on the cluster of the failover, where all replicas have the template."""
+    store = Store(DEPLOYMENTS)
+    status = {"resourceTemplateGeneration": 1, "replicas": 4, "updatedReplicas": 4}
+    charged_deployment(store, {"m1": 4}, cpu="2", template=deployment(spec={"replicas": 4}, generation=1))
+    template = deployment(spec={"replicas": 4}, generation=2)
+    tasks = [{"fromCluster": "m1", "replicas": 4}]
+    spec = {"replicas": 4, "gracefulEvictionTasks": tasks, "placement": {"replicaScheduling": {}}}
+    statuses = {"m1": status, "m2": status | {"resourceTemplateGeneration": 2}}
+    workload = charged_deployment(store, {"m2": 4}, cpu="1", template=template, spec=spec, statuses=statuses)
+    charges = {booking.cluster: booking.charge["cpu"] for booking in workload.admission.cluster_charges}
+    assert charges == {"m2": 4000, "m1": 4000}
+
+
 def test_replicas_of_an_earlier_template_count_while_suspended():
     """R1: what others have suspended in its clusters stays charged, and is resumed."""
     store, seen = Store(DEPLOYMENTS), []
