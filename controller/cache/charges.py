@@ -30,7 +30,7 @@ class Charge(msgspec.Struct, frozen=True):
 def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
     """Return the charge of a workload that *record* admits, never below the requests of its template."""
     requests = requests or _NO_REQUESTS
-    targets = binding.targets or tuple(Assignment(name) for name in record.clusters)
+    targets = binding.targets or _recorded_targets(binding, record)
     if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
         # True for most workloads; none of the steps below would change the charge.
         booked = (ClusterCharge(targets[0].name, requests.total),)
@@ -57,6 +57,12 @@ def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...
     if len(targets) != 1 or targets[0].replicas is not None or binding.progress or binding.details.evicting:
         return False
     return record.clusters == (targets[0].name,)
+
+
+def _recorded_targets(binding: CachedBinding, record: AdmissionRecord) -> tuple[Assignment, ...]:
+    """Return the clusters of *record* without those that the workload is leaving, unless it is leaving all of them."""
+    staying = [name for name in record.clusters if name not in binding.evicting_from]
+    return tuple(Assignment(name) for name in staying or record.clusters)
 
 
 def _is_divided(binding: CachedBinding, requests: WorkloadRequests) -> bool:

@@ -327,6 +327,18 @@ def test_outdated_replicas_on_a_left_cluster_are_charged_there():
     assert charges == {"m2": 4000, "m1": 4000}
 
 
+def test_unplaced_deployment_is_charged_where_it_was_leaving():
+    """Its record names the cluster that it is leaving, and the other one of which Karmada has taken it."""
+    record = admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m2", "m1"))
+    tasks = [{"fromCluster": "m1", "replicas": 4}]
+    spec = {"replicas": 4, "gracefulEvictionTasks": tasks, "placement": {"replicaScheduling": {}}}
+    bound = deployment_binding(paused=False, record=record, spec=spec)
+    template = deployment(spec={"replicas": 4})
+    workload = received(Store(DEPLOYMENTS), (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
+    charges = {booking.cluster: booking.charge["cpu"] for booking in workload.admission.cluster_charges}
+    assert charges == {"m2": 2000, "m1": 2000}
+
+
 def test_replicas_of_an_earlier_template_count_while_suspended():
     """R1: what others have suspended in its clusters stays charged, and is resumed."""
     store, seen = Store(DEPLOYMENTS), []

@@ -325,7 +325,7 @@ def test_accepted_move_and_resize_are_recorded():
         pytest.param(2, {"m1": 2, "m2": 2}, {"m1": 4, "m2": 2}, 4, id="resized"),
         pytest.param(6, {"m1": 2, "m2": 2}, {"m1": 3, "m2": 3}, 6, id="scaled-down-before"),
         pytest.param(4, {"m1": 6}, {"m1": 4}, 4, id="resized-after-the-decision"),
-        pytest.param(4, {"m1": None, "m2": None}, {"m1": 4, "m2": 2}, 6, id="replicas-unknown"),
+        pytest.param(4, {"m1": None, "m2": None}, {"m1": 4, "m2": 2}, 4, id="replicas-unknown"),
         pytest.param(4, {}, {"m1": 4}, 4, id="without-targets"),
     ],
 )

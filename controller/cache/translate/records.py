@@ -84,10 +84,10 @@ def _charge_to_record(
     Its surplus replicas, and those on clusters that it is leaving, are charged only while these report them.
     """
     requirements = workload.requirements
-    counts = [target.replicas for target in targets if target.replicas is not None]
-    if not (requirements.replicas and requirements.placement.divided and counts):
+    if not (requirements.replicas and requirements.placement.divided):
         return admission.charge
-    placed = scale(requirements.replica_requests, sum(counts))
+    counts = [target.replicas for target in targets if target.replicas is not None]
+    placed = scale(requirements.replica_requests, sum(counts)) if counts else requirements.requests
     # The targets may be newer than the admission.
     return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
 
