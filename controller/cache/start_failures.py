@@ -113,8 +113,8 @@ class StartFailures:
         self.shared = SharedStartFailures()
 
     def update(self, binding: CachedBinding, workload: Workload | None) -> None:
-        """Update where *binding* runs."""
-        if workload is None or workload.state is WorkloadState.PENDING:
+        """Update where *binding* runs; an eviction may still be refused while it is not suspended."""
+        if workload is None or (workload.state is WorkloadState.PENDING and binding.is_suspended):
             self._has_run_on.pop(binding.uid, None)
         elif places := self._clusters_with_runs(binding):
             self._has_run_on[binding.uid] = self._places.get(places, lambda: places)

@@ -3,6 +3,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
+from controller.api.bindings import Suspension
 from controller.cache.assumed_writes import AssumedEviction, AssumedRepair
 from controller.cache.objects import ClusterProgress, WorkloadPhase
 from controller.cache.record import AdmissionRecord
@@ -52,6 +53,9 @@ def test_has_run_is_remembered_until_suspension_or_move(told, ends_by):
         starts.update(moved, workload(WorkloadState.ADMITTED))
     else:
         starts.update(waiting, workload(WorkloadState.PENDING))
+        assert starts.has_run(waiting), "its eviction is being written, and may be refused"
+        suspended = msgspec.structs.replace(waiting, suspension=Suspension(scheduling=True))
+        starts.update(suspended, workload(WorkloadState.PENDING))
     assert not starts.has_run(waiting)
 
 
