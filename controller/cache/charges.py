@@ -37,7 +37,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
         admitted_at = record.admitted_at or 0
         admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
         return Charge(admission, is_divided=_is_divided(binding, requests))
-    wanted = _add_excess_pods(_requests_by_cluster(targets, requests), binding, requests)
+    wanted = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
     is_divided = _is_divided(binding, requests)
     believed = _recorded_shares(record, targets, is_divided=is_divided)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
@@ -75,7 +75,7 @@ def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge
     """Return the charge of a workload that runs without a record, from its template (D10)."""
     requests = requests or _NO_REQUESTS
     parts = _add_surplus_replicas(
-        _add_excess_pods(_requests_by_cluster(binding.targets, requests), binding, requests), binding, requests
+        _add_excess_pods(_requests_by_cluster(binding, binding.targets, requests), binding, requests), binding, requests
     )
     parts |= _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, requests, admitted_at=0)
@@ -110,9 +110,9 @@ def remaining(
         return None
     requests = requests or _NO_REQUESTS
     leaving = leaving or requests
-    parts = dict(_requests_by_cluster(binding.targets, requests))
+    parts = dict(_requests_by_cluster(binding, binding.targets, requests))
     if placeable_until is not None and binding.record is not None:
-        parts |= dict.fromkeys(binding.record.clusters, requests.total)
+        parts |= _requests_by_cluster(binding, map(Assignment, binding.record.clusters), requests)
     left = {name: part for name, part in _requests_on_left_clusters(binding, leaving).items() if name not in parts}
     parts = _add_excess_pods(parts, binding, requests) | _add_excess_pods(left, binding, leaving)
     reported = binding.targets or binding.evicting_from or binding.progress
@@ -128,12 +128,16 @@ def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequest
     return {name: _cluster_requests(Assignment(name, count or None), requests) for name, count in replicas.items()}
 
 
-def _requests_by_cluster(targets: Iterable[Assignment], requests: WorkloadRequests) -> dict[ClusterName, Resources]:
-    """Return the template's requests on each target: its replicas there, or all of them (D5); none without replicas."""
-    if requests.replicas:
-        targets = [target for target in targets if target.replicas != 0]
-        if all(target.replicas is None for target in targets):
-            return _divide(requests.total, {target.name: 1 for target in targets})
+def _requests_by_cluster(
+    binding: CachedBinding, targets: Iterable[Assignment], requests: WorkloadRequests
+) -> dict[ClusterName, Resources]:
+    """Return the template's requests on each target: its replicas there, or all of them (D5); none without replicas.
+
+    Those of a workload that Karmada divides are divided evenly while it has not divided them.
+    """
+    targets = [target for target in targets if target.replicas != 0 or not requests.replicas]
+    if _is_divided(binding, requests) and all(target.replicas is None for target in targets):
+        return _divide(requests.total, {target.name: 1 for target in targets})
     return {target.name: _cluster_requests(target, requests) for target in targets}
 
 

@@ -451,6 +451,23 @@ def test_deployment_evicted_after_scaling_to_zero_is_charged():
     assert received(store, ("bindings", bound)).workloads["rb-web"].admission.charge == {}
 
 
+@pytest.mark.parametrize(("kind", "pods"), [("Divided", 2000), ("Duplicated", 4000)])
+@pytest.mark.parametrize("state", ["evicted", "scaled-up-from-zero"])
+def test_charge_of_a_deployment_that_karmada_has_not_divided(kind, pods, state):
+    """All clusters together have one copy of a divided one, also while Karmada may still place it (P5)."""
+    spec = {"replicas": 4, "placement": {"replicaScheduling": {"replicaSchedulingType": kind}}}
+    template = deployment(spec={"replicas": 4})
+    if state == "evicted":
+        record = admission_record("rb-web", queue="a", evictions=1, clusters=("m1", "m2"))
+        bound = deployment_binding(paused=True, record=record, spec=spec)
+    else:
+        record = admission_record("rb-web", queue="a", charge={"pods": "0"}, clusters=("m1", "m2"))
+        bound = deployment_binding(paused=False, record=record, clusters=["m1", "m2"], spec=spec)
+    workload = received(Store(DEPLOYMENTS), (DEPLOYMENT, template), ("bindings", bound)).workloads["rb-web"]
+    assert [booking.charge["pods"] for booking in workload.admission.cluster_charges] == [pods, pods]
+    assert workload.admission.charge["pods"] == 2 * pods
+
+
 def test_leaving_job_is_charged_for_its_earlier_tasks():
     """Its status names no pods, and its template is smaller now."""
     store, evicted = Store(), admission_record("rb-j1", queue="a", evictions=1)
