@@ -392,3 +392,29 @@ def test_restart_keeps_the_promise_to_parts_without_a_record():
     state.plan(now)
     assert {part.reservation.promised_start for part in state.with_reservation.values()} == {promised}
     assert len(state.with_reservation) == 2
+
+
+def test_no_reservation_while_no_release_gives_enough_quota():
+    state, now = one_cluster(cpu=4), START
+    state.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 2}))
+    down = cluster("down", cpu=4)
+    state.cluster_changed(replace(down, ready=False), now)
+    # With one cluster of four CPUs, two remain beside the guarantee.
+    state.workload_changed(workload("waits", {"cpu": 3}, created_at=now), now)
+    for minute in range(3):
+        assert not state.plan(START + minute * MINUTE).record_updates
+    now = START + 3 * MINUTE
+    for number in range(2):
+        state.workload_changed(workload(f"small-{number}", {"cpu": 1}, created_at=now), now)
+    assert admitted(state.plan(now)) == ["small-0", "small-1"]
+
+
+def test_more_than_a_cluster_has_may_be_reserved_for():
+    state, now = one_cluster(cpu=4), START
+    state.cluster_changed(replace(cluster("other", cpu=4), enablements=frozenset()), now)
+    state.workload_changed(workload("runs", {"cpu": 2}, on="m", admitted_at=now), now)
+    elastic = SchedulingRequirements({"cpu": 6}, {"cpu": 3}, ONE_CLUSTER)
+    state.workload_changed(workload("waits", elastic, created_at=now), now)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    assert {*state.with_reservation} == {"waits"}

@@ -323,9 +323,12 @@ class HeadReservations:
         max_ms = policy.head_reservation.max_ms
         if promised_start is None:
             start = windows.presumed_start(demand, quota, now)
+            if start is None:
+                # Its cluster may have less than it requests (D11), the quota may not.
+                start = windows.presumed_start(demand._replace(by_cluster={}), quota, now)
         else:
             start, max_ms = promised_start, max(max_ms, now - workload_class.head.created_at)
-        if start is not None and start > now + max_ms:
+        if start is None or start > now + max_ms:
             self._timers.reset(workload_class.head, now)
             return []
         # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
