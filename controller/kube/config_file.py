@@ -38,6 +38,8 @@ class WatchedFile(ABC, Generic[Content]):
         """Why the present content of the file is not in force."""
         self._path = path
         self._text: str | None = None
+        self._rejected: tuple[str, str] | None = None
+        """The text that could not be parsed last, and why: parsing a large one takes a second."""
 
     @abstractmethod
     def parse(self, text: str) -> Content:
@@ -53,7 +55,13 @@ class WatchedFile(ABC, Generic[Content]):
             raise self.unreadable(error) from error
         if text == self._text:
             return False
-        before, self.current = self.current, self.parse(text)
+        if self._rejected is not None and text == self._rejected[0]:
+            raise ValueError(self._rejected[1])
+        try:
+            before, self.current = self.current, self.parse(text)
+        except ValueError as error:
+            self._rejected = text, str(error)
+            raise
         self._text = text
         return self.current != before
 

@@ -49,3 +49,25 @@ async def test_invalid_file_leaves_configuration_until_a_valid_one(tmp_path):
         assert await told.get() == "b"
         assert file.error is None
         following.cancel()
+
+
+def test_invalid_text_is_parsed_once(tmp_path):
+    path, parsed = tmp_path / "config.yaml", list[str]()
+
+    class CountedFile(ConfigurationFile):
+        def parse(self, text):
+            parsed.append(text)
+            return super().parse(text)
+
+    path.write_text("queueOrder: Random")
+    file = CountedFile(path)
+    assert not any(file.refresh() for _ in range(3))
+    path.unlink()
+    assert not file.refresh()
+    path.write_text("queueOrder: Random")
+    assert not file.refresh()
+    assert (file.error or "").partition(": queueOrder: ")[2].startswith("input should be")
+    assert len(parsed) == 1
+    path.write_text("queueOrder: FairShareFirst")
+    assert file.refresh()
+    assert (file.error, file.current.queue_order) == (None, "FairShareFirst")
