@@ -525,9 +525,15 @@ class GangParts:
         self, parts: Sequence[Workload], pending: PendingWorkloads, feasibility_cache: FeasibilityCache
     ) -> None:
         self.workloads = parts
-        self.classes = [pending.class_of(part.uid) for part in parts]
+        """The parts in the order in which they are placed."""
+        self._pending = pending
         self._sorter = PartSorter(parts, pending, feasibility_cache)
         self._feasibility_cache = feasibility_cache
+
+    @property
+    def classes(self) -> list[WorkloadClass]:
+        """Return the classes of the parts."""
+        return [self._pending.class_of(part.uid) for part in self.workloads]
 
     def assign_clusters(self, candidates: Iterable[Victim] = ()) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
         """Return the clusters of all parts after evicting *candidates*; ``None`` if they fit in no order."""
@@ -538,7 +544,11 @@ class GangParts:
         assigned = self._assign(self.workloads, victims)
         if assigned is not None or self._sorter.has_equal_parts:
             return assigned
-        return self._assign(self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST), victims)
+        ordered = self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST)
+        assigned = self._assign(ordered, victims)
+        if assigned is not None:
+            self.workloads = ordered
+        return assigned
 
     def _assign(
         self, parts: Iterable[Workload], victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]]
