@@ -27,6 +27,11 @@ def divide(
     return parts if is_aggregated else _spread_by_capacity(parts, capacity_by_cluster)
 
 
+def has_static_weights(requirements: SchedulingRequirements) -> bool:
+    """Return whether static weights determine the clusters, so that unavailable ones cannot be left out."""
+    return requirements.replicas > 0 and requirements.placement.divided and bool(requirements.placement.weights)
+
+
 def _divide_by_weight(
     requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
 ) -> dict[ClusterName, int] | None:
@@ -41,7 +46,7 @@ def _divide_by_weight(
         count = requirements.replicas - sum(parts.values())
         if overflow_order:
             count = min(count, sum(capacity_by_cluster[cluster.name] for cluster in alike))
-        weights = _static_weights(requirements.placement.weights, alike)
+        weights = static_weights(requirements.placement.weights, alike)
         parts |= split_by_weight(count, weights, reverses_ties=requirements.reverses_ties)
     is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
     return parts if is_fitting and sum(parts.values()) == requirements.replicas else None
@@ -135,7 +140,7 @@ def _fill(
     return parts
 
 
-def _static_weights(weights: Sequence[StaticWeight], clusters: Sequence[Cluster]) -> dict[ClusterName, int]:
+def static_weights(weights: Sequence[StaticWeight], clusters: Sequence[Cluster]) -> dict[ClusterName, int]:
     """Return each cluster's static weight: the largest of the matching rules, and 1 where no rule matches any."""
     weight_by_cluster: dict[ClusterName, int] = {}
     for cluster in clusters:

@@ -9,7 +9,15 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
-from controller.engine.placement.filter import CandidateCache, Candidates, FindCandidates, candidates, targets
+from controller.engine.placement.division import has_static_weights, static_weights
+from controller.engine.placement.filter import (
+    CandidateCache,
+    Candidates,
+    Exclusion,
+    FindCandidates,
+    candidates,
+    targets,
+)
 from controller.engine.placement.fit import (
     FreeCapacity,
     capacities_when_empty,
@@ -68,7 +76,24 @@ def feasibility(
         refusal = _exceeds_every_cluster(requirements, now.names, cluster_usage) and refusal
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
+    if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
+        names = ()
     return Feasibility(names, copies(requirements, now.names or potential.names), refusal)
+
+
+def _may_use_all_weighted(
+    requirements: SchedulingRequirements, names: Sequence[ClusterName], now: Candidates, clusters: Sequence[Cluster]
+) -> bool:
+    """Return whether all clusters to which Karmada gives replicas by static weights are among the usable *names*.
+
+    With overflow affinities these get the rest only, which may be nothing.
+    """
+    if any(term.overflow for term in requirements.placement.terms):
+        return True
+    unknown_to_karmada = {Exclusion.STARTUP_FAILED, Exclusion.RESERVED}
+    divided = {*now.names, *(name for name, why in now.excluded.items() if why in unknown_to_karmada)}
+    members = [cluster for cluster in clusters if cluster.name in divided]
+    return static_weights(requirements.placement.weights, members).keys() <= {*names}
 
 
 def copies(requirements: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
@@ -360,6 +385,9 @@ class FeasibilityCache:
         if not class_feasibility.candidates.names and class_feasibility.requirements.excluded_clusters:
             names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
             subject = f"it or an equal workload did not start on {names}, which has not changed since"
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+        if not class_feasibility.candidates.names and has_static_weights(class_feasibility.requirements):
+            subject = "a cluster to which its static weights give replicas accepts no new workloads"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
         if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
             choice = self._choose_ranked(class_feasibility) or self._choose_or_refuse(class_feasibility)

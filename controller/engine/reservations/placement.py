@@ -8,6 +8,7 @@ no usage.
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
+from controller.engine.placement.division import has_static_weights
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
     FreeCapacity,
@@ -132,7 +133,7 @@ class ReservationPlacer:
         available = [name for name in names if name not in self._unavailable]
         if not available or id(requirements) in self._infeasible:
             return ()
-        charges = self._search(requirements, names if _has_static_weights(requirements) else available, copies)
+        charges = self._search(requirements, names if has_static_weights(requirements) else available, copies)
         if any(cluster_charge.cluster in self._unavailable for cluster_charge in charges):
             charges = ()
         if not charges:
@@ -167,11 +168,6 @@ class ReservationPlacer:
         return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed, in_advance=set_aside)
 
 
-def _has_static_weights(requirements: SchedulingRequirements) -> bool:
-    """Say whether static weights determine the clusters, so that unavailable ones cannot be left out."""
-    return requirements.replicas > 0 and requirements.placement.divided and bool(requirements.placement.weights)
-
-
 def _choose_bookings(
     requirements: SchedulingRequirements, capacities: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
@@ -185,7 +181,7 @@ def _with_smallest_shortage(
     requirements: SchedulingRequirements, free: list[FreeCapacity], when_empty: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
     """Return charges on clusters that fit when empty, those with the most capacity free now first; else nothing."""
-    if _has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
+    if has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
         return ()
     is_divided = requirements.replicas > 0 and requirements.placement.divided
     feasible = {
