@@ -308,6 +308,19 @@ class Refusing(Server):
         yield b""
 
 
+def test_hyperjobs_that_may_not_be_listed_are_noted(look):
+    class Partial(Server):
+        async def list_items(self, path, *arguments, **options):
+            if path == HYPERJOB_RESOURCES[0].path:
+                raise Forbidden(f"GET {path}", 403, "no")
+            async for item in super().list_items(path, *arguments, **options):
+                yield item
+
+    ended = look(Partial(), "plan")
+    assert ended.code == 0
+    assert "note: you may not list hyperjobs.training.volcano.sh: the plan admits parts" in ended.err
+
+
 def test_refused_credentials_are_reported_with_a_remedy(look):
     ended = look(Refusing(Unauthorized("GET /x", 401, "Unauthorized")), "plan")
     assert (ended.code, ended.out) == (1, "")

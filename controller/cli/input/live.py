@@ -219,21 +219,28 @@ async def read_store(
         if changes is not None and changes.concern(kind):
             decode = partial(changes.decode, kind, decode=collection.decode)
         collection.replace(await _list(api, path, decode, page=page))
-    await _read_hyperjobs(api, store, page=page)
+    notes = await _read_hyperjobs(api, store, page=page)
+    if changes is not None:
+        changes.notes += notes
     return store
 
 
-async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> None:
-    """Add the HyperJobs to *store*, which needs them to know which Jobs are parts, if they may be listed."""
+async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> list[str]:
+    """Add the HyperJobs to *store*, which needs them to know which Jobs are parts; return which may not be listed."""
+    notes = []
     for resource in HYPERJOB_RESOURCES:
-        decode = partial(decode_hyperjob, resource=resource)
         try:
-            observed = [hyperjob async for hyperjob in _pages(api, resource.path, decode, page=page)]
-        except (Forbidden, NotFound, Gone):
+            observed = await _list(api, resource.path, partial(decode_hyperjob, resource=resource), page=page)
+        except KindNotServedError:
+            continue
+        except Forbidden:
+            kind = f"{resource.plural}.{resource.group}"
+            notes.append(f"you may not list {kind}: the plan admits parts of such HyperJobs one by one")
             continue
         store.expect_hyperjobs()
         for hyperjob in observed:
             store.hyperjob_changed(hyperjob.uid, cached_hyperjob_of(hyperjob))
+    return notes
 
 
 async def _list(api: Api, path: str, decode: Callable[[bytes], F], *, page: int) -> list[F]:
