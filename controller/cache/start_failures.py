@@ -55,6 +55,9 @@ class SharedStartFailures:
     def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""
         known = self._requirements.get(uid)
+        if known is not None and requirements is not None and known != requirements:
+            # It was resized since, and none has failed to start with its new requests.
+            self._expired.setdefault(uid, set()).update(self.clusters(known))
         concerned = [key for key in (known, requirements) if key is not None]
         before = [self.clusters(key) for key in concerned]
         wanted = {*names} - self._expired.get(uid, set()) if requirements is not None else set[ClusterName]()

@@ -2,6 +2,7 @@
 
 import pytest
 
+from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
@@ -42,6 +43,21 @@ def test_equal_workload_of_the_namespace_skips_failed_cluster():
     remove(stage.store, "bindings", binding("failed"))
     assert stage.excluded_clusters("equal") == set()
     assert not stage.store.start_failures.shared
+
+
+def test_resized_workload_excludes_no_cluster_for_others():
+    """None of its new size was tried there; it fails once more before others skip the cluster."""
+    stage = Stage()
+    stage.add("equal")
+    stage.add("smaller", cpu="1")
+    assert [stage.excluded_clusters(name) for name in ("equal", "smaller")] == [{"m1"}, set()]
+    stage.add("failed", cpu="1", record=stage.failed)
+    excluded = {name: stage.excluded_clusters(name) for name in ("failed", "equal", "smaller")}
+    assert excluded == {"failed": {"m1"}, "equal": set(), "smaller": set()}
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction())
+    stage.store.roll_back(WorkloadUid("rb-failed"), None)
+    stage.add("failed", cpu="1", record=stage.failed)
+    assert [stage.excluded_clusters(name) for name in ("equal", "smaller")] == [set(), {"m1"}]
 
 
 def test_pending_workloads_skip_a_newly_failed_cluster():
