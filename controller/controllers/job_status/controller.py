@@ -89,8 +89,8 @@ class JobStatusController:
         """Current entry of each job in the heap; other entries of the job are obsolete."""
         self._retry_at: dict[TemplateKey, int] = {}
         """Earliest next attempt of each job with a rejected write."""
-        self._reported: set[str] = set()
-        """Jobs without a policy whose event was recorded, by uid."""
+        self._reported: dict[str, bool] = {}
+        """Jobs without a policy whose event was recorded, by uid, and whether their status was queued."""
         self._written_at: OrderedDict[TemplateKey, int] = OrderedDict()
         self._backoff = Backoff(initial=2, maximum=30)
         self._wake = asyncio.Event()
@@ -100,6 +100,7 @@ class JobStatusController:
         was_enabled, self._was_enabled = self._was_enabled, self._dependencies.is_enabled()
         if was_enabled or not self._is_active:
             return
+        self._reported = dict.fromkeys(self._reported, False)
         state = self._dependencies.state()
         pending = (workload for workload in state.workloads.values() if workload.state is WorkloadState.PENDING)
         for queue in sorted({workload.queue for workload in pending}):
@@ -131,6 +132,7 @@ class JobStatusController:
         self._due.clear()
         self._due_at.clear()
         self._retry_at.clear()
+        self._reported = dict.fromkeys(self._reported, False)
 
     async def run(self) -> NoReturn:
         """Write statuses until cancelled."""
@@ -258,18 +260,21 @@ class JobStatusController:
             if self._dependencies.may_write() and self._store.is_complete:
                 now, unbound = self._clock(), self._store.unbound_jobs
                 jobs = [job for key in unbound if (job := self._store.jobs.get(key)) is not None]
-                self._reported.intersection_update(job.uid for job in jobs)
+                self._reported = {job.uid: self._reported[job.uid] for job in jobs if job.uid in self._reported}
                 for job in jobs:
                     if can_publish(job, None) and is_unselected(job, unbound, now):
                         self._report(job, unselected_status(now))
 
     def _report(self, job: CachedTemplate, status: PendingStatus) -> None:
-        if job.uid in self._reported or job.published_reason == status.reason:
+        """Record the event once, and queue the status once the statuses are enabled."""
+        if job.published_reason == status.reason:
             return
-        self._reported.add(job.uid)
-        about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
-        self._dependencies.record_event(
-            EventMessage(job.uid, "warned", "Wait", status.reason, (about,), status.message, "Warning")
-        )
-        if self._is_active:
+        is_queued = self._reported.get(job.uid)
+        if is_queued is None:
+            about = Reference(JOBS.api_version, JOBS.kind, job.key.namespace, job.key.name, job.uid)
+            self._dependencies.record_event(
+                EventMessage(job.uid, "warned", "Wait", status.reason, (about,), status.message, "Warning")
+            )
+        if not is_queued and self._is_active:
             self._queue(job.key, status)
+        self._reported[job.uid] = is_queued or self._is_active

@@ -66,6 +66,34 @@ def test_rejected_status_delays_no_other_job():
     assert api.attempts[-1] < 1
 
 
+def test_statuses_enabled_later_are_written_for_unselected_jobs():
+    events, enabled = list[str](), list[bool]()
+
+    async def main() -> ValidatingApi:
+        loop, store, api = asyncio.get_running_loop(), objects.complete_store(), ValidatingApi()
+        needed: Any = JobStatusDependencies(
+            state=lambda: SimpleNamespace(workloads={}),
+            may_write=lambda: True,
+            is_enabled=lambda: bool(enabled),
+            is_busy=lambda: False,
+            record_event=lambda event: events.append(event.reason),
+            per_second=100,
+        )
+        created_at = objects.CREATED_MS
+        controller = JobStatusController(api, store, needed, clock=lambda: created_at + int(loop.time() * 1000))
+        store.jobs.upsert(store.jobs.decode(objects.job()))
+        running = loop.create_task(controller.run())
+        await asyncio.sleep(60)
+        assert not api.attempts
+        enabled.append(True)
+        await asyncio.sleep(20)
+        running.cancel()
+        return api
+
+    assert simulate(main, 1).written.endswith("/jobs/j1/status")
+    assert events == [Reason.NO_MATCHING_POLICY]
+
+
 def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:
     """Return when the controller tries to write statuses that are queued at these times.
 
