@@ -63,8 +63,8 @@ class Context:
         self.shares = FairShareTracker(self.queue_usage, self.pending)
         self.ageing = PriorityAgeing(policy.ageing, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares, self.ageing)
-        self.windows = BackfillWindows(self.workloads, self.feasibility_cache)
         self.amounts_in_advance = AdvanceAmounts(self.workloads, self.cluster_usage)
+        self.windows = BackfillWindows(self.workloads, self.feasibility_cache, self.amounts_in_advance)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.changes = 0

@@ -10,7 +10,7 @@ from statistics import NormalDist
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import HeadReservation, Policy
+from controller.engine.policy import AdvanceReservation, HeadReservation, Policy
 from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
 from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -299,14 +299,14 @@ def test_windows_that_were_not_forecast_again_are_unchanged(monkeypatch):
 def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
     is_fulfilled, lacked = _Trial.is_fulfilled, list[bool]()
 
-    def compare(trial):
+    def compare(trial, at):
         of_queues = [id(released) for released in trial._by_queue.values()]
         lacks = any(
             released.get(name, 0) < amount for released, name, amount in trial._lacking if id(released) in of_queues
         )
         assert trial._is_unreserved() is not lacks
         lacked.append(lacks)
-        return is_fulfilled(trial)
+        return is_fulfilled(trial, at)
 
     monkeypatch.setattr(_Trial, "is_fulfilled", compare)
     for seed in range(4):
@@ -418,3 +418,26 @@ def test_more_than_a_cluster_has_may_be_reserved_for():
     for minute in range(3):
         state.plan(START + minute * MINUTE)
     assert {*state.with_reservation} == {"waits"}
+
+
+@pytest.mark.parametrize(
+    ("used", "runs", "asks", "kept", "promised"),
+    [
+        # Six of ten CPUs are free, but only after 12 minutes six in addition to the requests.
+        pytest.param((4, 12), (3, 60), {"cpu": 6}, (10, 100), 12, id="amounts"),
+        # Without the reservation it would start after 8 minutes, and run until the 13th.
+        pytest.param((10, 8), (3, 5), {}, (10, 30), 30, id="whole-cluster"),
+    ],
+)
+def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks, kept, promised):
+    since, until = (START + minute * MINUTE for minute in kept)
+    reservation = AdvanceReservation("r", (ClusterName("m"),), since, until, queue=QueueName("own"), amounts=asks)
+    state = one_cluster(cpu=10)
+    state.policy_changed(replace(state.policy, advance_reservations=(reservation,)))
+    submit(state, "runs", *used, at=START)
+    assert admitted(state.plan(START)) == ["runs"]
+    submit(state, "waits", *runs, at=START)
+    for minute in range(2):
+        state.plan(START + minute * MINUTE)
+    [waits] = state.with_reservation.values()
+    assert waits.reservation.promised_start == START + promised * MINUTE

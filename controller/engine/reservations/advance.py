@@ -4,7 +4,8 @@ A reservation of whole clusters excludes them. A reservation of amounts stays fr
 workloads that it keeps off, as far as running ones are not expected to release it until it begins.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
@@ -234,22 +235,41 @@ class AdvanceAmounts:
             missing = add(missing, positive(remaining(needed.lacking, free_then)))
         return missing
 
+    def kept_free(
+        self, workloads: Iterable[Workload], clusters: AbstractSet[ClusterName], at: int
+    ) -> Mapping[ClusterName, Resources] | None:
+        """Return what *workloads* will have to leave free on *clusters* at *at*, ``None`` if they may not use one then.
+
+        As expected now: running workloads have ended by then as far as their run times are known.
+        """
+        names: set[str] = set()
+        for workload in workloads if self._reservations else ():
+            if any(reserved.cluster in clusters for reserved in reserved_clusters(self._reservations, workload, at)):
+                return None
+            names.update(reserved_amounts(self._reservations, workload, at))
+        key = tuple(sorted(names))
+        return {name: self._amounts_at(name, at).set_aside(key) for name in clusters & self._by_cluster.keys() if key}
+
+    def ends_after(self, now: int) -> list[int]:
+        """Return when reservations end after *now*."""
+        return sorted({reservation.until for reservation in self._reservations if reservation.until > now})
+
     def _update(self, name: ClusterName, *, gave_room: bool) -> None:
         in_advance = self._in_advance(name)
         self._cluster_usage.keep_free(name, in_advance if in_advance.begins else None, gave_room=gave_room)
 
     def _in_advance(self, name: ClusterName) -> AmountsInAdvance:
-        now, reservations = (
-            self._now,
-            [reservation for reservation in self._by_cluster[name] if self._now < reservation.until],
-        )
-        running = [
-            (workload, expected_end(workload, now), _charge_on(workload, name))
-            for workload in self._running[name].values()
-        ]
-        ends = (end for _, end, _ in running)
+        now, reservations = self._now, self._by_cluster[name]
+        ends = (expected_end(workload, now) for workload in self._running[name].values())
         times = (at for reservation in reservations for at in (reservation.since, reservation.until) if at > now)
         self._valid_until = earliest((self._valid_until, *ends, *times))
+        return self._amounts_at(name, now)
+
+    def _amounts_at(self, name: ClusterName, now: int) -> AmountsInAdvance:
+        """Return what is kept free on a cluster at a time from the present cycle on."""
+        reservations = [reservation for reservation in self._by_cluster[name] if now < reservation.until]
+        ends = ((workload, expected_end(workload, self._now)) for workload in self._running[name].values())
+        running = [(workload, end, _charge_on(workload, name)) for workload, end in ends if end is None or end > now]
         begins = []
         for reservation in reservations:
             at = max(reservation.since, now)

@@ -8,8 +8,9 @@ one may use what the reservation does not need even then.
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy
@@ -21,6 +22,12 @@ from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
+
+if TYPE_CHECKING:
+    from controller.engine.reservations.advance import AdvanceAmounts
+
+KeptFree = Callable[[int], Mapping[ClusterName, Resources] | None]
+"""Returns what advance reservations keep free on each cluster at a time; ``None`` where they exclude one of them."""
 
 #: The budget of each reservation: 1 - `backfill.confidence`, the probability that some backfilled workload ends late.
 MISS_BUDGET = 64
@@ -49,6 +56,8 @@ class ReservationDemand(NamedTuple):
     run_time_ms: int | None
     """For how long it is expected to hold them; ``None`` where unknown."""
     promised_start: int | None = None
+    uids: tuple[WorkloadUid, ...] = ()
+    """Its workloads."""
 
 
 @dataclass(slots=True)
@@ -103,7 +112,9 @@ def presumed_end(workload: Workload, now: int) -> int:
 class BackfillWindows:
     """The windows of all reservations, as of the last cycle."""
 
-    def __init__(self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache) -> None:
+    def __init__(
+        self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache, in_advance: "AdvanceAmounts"
+    ) -> None:
         self.by_owner: dict[str, Window] = {}
         self.backfilled: dict[WorkloadUid, str] = {}
         """Admitted workloads that use reserved capacity because they end in a window, with the reservation's owner."""
@@ -116,6 +127,7 @@ class BackfillWindows:
         self._workloads = workloads
         self._feasibility_cache = feasibility_cache
         self._cluster_usage = feasibility_cache.cluster_usage
+        self._in_advance = in_advance
 
     def update(
         self, demands: Callable[[], Iterable[ReservationDemand]], quota: Quota, policy: Policy, now: int
@@ -127,7 +139,7 @@ class BackfillWindows:
         """
         workloads = self._workloads
         clusters = self._feasibility_cache.generation, self._cluster_usage.version
-        inputs = quota, quota.version, clusters, workloads.version, policy.backfill
+        inputs = quota, quota.version, clusters, workloads.version, policy.backfill, policy.advance_reservations
         if inputs == self._inputs and (self._valid_until is None or now < self._valid_until):
             return False
         releases = sorted(self._known_releases(now), key=_release_order) if workloads.with_reservation else []
@@ -193,6 +205,7 @@ class BackfillWindows:
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())
         releases = [_release(workload, presumed_end(workload, now)) for workload in running]
         releases += [_release(workload, now) for workload in self._leaving()]
+        releases += self._ends_in_advance(now)
         window = self._window(demand, sorted(filter(None, releases), key=_release_order), (), quota, now)
         return None if window is None else window.shadow_time
 
@@ -203,7 +216,12 @@ class BackfillWindows:
     def _known_releases(self, now: int) -> list[Release]:
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())
         ends = ((workload, expected_end(workload, now)) for workload in running)
-        return list(filter(None, (_release(workload, end) for workload, end in ends if end is not None)))
+        releases = filter(None, (_release(workload, end) for workload, end in ends if end is not None))
+        return [*releases, *self._ends_in_advance(now)]
+
+    def _ends_in_advance(self, now: int) -> list[Release]:
+        """Return the ends of advance reservations, which release nothing but bind no longer (O11)."""
+        return [Release(at, "", ROOT, EMPTY, ()) for at in self._in_advance.ends_after(now)]
 
     def _window(
         self,
@@ -217,17 +235,19 @@ class BackfillWindows:
 
         The releases are in order.
         """
-        trial = _Trial(demand, quota, self._cluster_usage)
+        workloads = [self._workloads[uid] for uid in demand.uids]
+        kept_free = partial(self._in_advance.kept_free, workloads, demand.by_cluster.keys())
+        trial = _Trial(demand, quota, self._cluster_usage, kept_free)
         for taken in older:
             trial.release(taken)
-        shadow_time, next_end, is_fulfilled = now, None, trial.is_fulfilled()
+        shadow_time, next_end, is_fulfilled = now, None, trial.is_fulfilled(now)
         for at, ending in groupby(releases, key=lambda release: release.at):
             if is_fulfilled:
                 break
             shadow_time, next_end = max(at, now), at if next_end is None else next_end
             for release in ending:
                 trial.release(release)
-            is_fulfilled = trial.is_fulfilled()
+            is_fulfilled = trial.is_fulfilled(shadow_time)
         if not is_fulfilled:
             return None
         promised = demand.promised_start
@@ -278,8 +298,11 @@ class BackfillWindows:
 class _Trial:
     """What a reservation still lacks while running workloads release their charges."""
 
-    def __init__(self, demand: ReservationDemand, quota: Quota, cluster_usage: ClusterUsage) -> None:
+    def __init__(
+        self, demand: ReservationDemand, quota: Quota, cluster_usage: ClusterUsage, kept_free: KeptFree
+    ) -> None:
         self._demand = demand
+        self._kept_free = kept_free
         self._quota = quota.overlay()
         self._new_releases: list[Release] = []
         """Releases that the quota does not contain yet; it follows only where its guarantees must be checked."""
@@ -295,6 +318,10 @@ class _Trial:
         """What must be released: where, of which resource, and how much."""
         for cluster, charge in demand.by_cluster.items():
             self._add_lacking(self._by_cluster[cluster], charge, cluster_usage.cluster_state(cluster).available)
+        self._on_clusters = [
+            (cluster, charge, cluster_usage.cluster_state(cluster).available)
+            for cluster, charge in demand.by_cluster.items()
+        ]
         for queue, charge in needed.items():
             free = quota.free_amounts(quota.tree.nodes[queue], charge)
             self._add_lacking(self._by_queue[queue], {name: charge[name] for name in free}, free)
@@ -313,11 +340,24 @@ class _Trial:
             if cluster_charge.cluster in self._by_cluster:
                 _add_to(self._by_cluster[cluster_charge.cluster], cluster_charge.charge)
 
-    def is_fulfilled(self) -> bool:
-        """Return whether the reserved workloads could start."""
+    def is_fulfilled(self, at: int) -> bool:
+        """Return whether the reserved workloads could start at *at*."""
         if any(released.get(name, 0) < amount for released, name, amount in self._lacking):
             return False
-        return not self._quota.guaranteed or self._is_unreserved()
+        return self._is_allowed(at) and (not self._quota.guaranteed or self._is_unreserved())
+
+    def _is_allowed(self, at: int) -> bool:
+        """Return whether advance reservations allow the reserved workloads to start at *at* (O11)."""
+        kept_free = self._kept_free(at)
+        if kept_free is None:
+            return False
+        return all(
+            amount + kept_free[cluster].get(name, 0) <= free.get(name, 0) + self._by_cluster[cluster].get(name, 0)
+            for cluster, charge, free in self._on_clusters
+            if cluster in kept_free
+            for name, amount in charge.items()
+            if amount > 0
+        )
 
     def _is_unreserved(self) -> bool:
         """Return whether the guarantees of other queues leave enough quota."""

@@ -49,7 +49,12 @@ class JointReservation:
     def demand(self) -> ReservationDemand:
         """Return what must be free before its workloads can start."""
         return ReservationDemand(
-            owner_of(self.first), self.charges, self.charges_by_cluster, self.run_time_ms, self.promised_start
+            owner_of(self.first),
+            self.charges,
+            self.charges_by_cluster,
+            self.run_time_ms,
+            self.promised_start,
+            tuple(self.requirements),
         )
 
     def within(self, window: Window | None) -> "JointReservation":

@@ -345,7 +345,8 @@ class HeadReservations:
             for cluster_charge in placed[workload.uid]:
                 name = cluster_charge.cluster
                 by_cluster[name] = add(by_cluster.get(name, EMPTY), cluster_charge.charge)
-        return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, longest_run_time(workloads))
+        run_time = longest_run_time(workloads)
+        return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, run_time, uids=tuple(placed))
 
     def _has_only_reserved_clusters(self, workload_class: WorkloadClass, taken: AbstractSet[ClusterName]) -> bool:
         """Return whether all candidate clusters of a class are *taken*; ``False`` for a gang."""
