@@ -10,7 +10,7 @@ from statistics import NormalDist
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import AdvanceReservation, HeadReservation, Policy
+from controller.engine.policy import AdvanceReservation, Backfill, HeadReservation, Policy
 from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
 from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -441,3 +441,24 @@ def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks,
         state.plan(START + minute * MINUTE)
     [waits] = state.with_reservation.values()
     assert waits.reservation.promised_start == START + promised * MINUTE
+
+
+def test_workload_backfilled_after_a_missed_promise_runs_on():
+    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
+    state.policy_changed(replace(state.policy, backfill=Backfill(evicts_overrun=True)))
+    submit(state, "runs", 2, 10, at=START)
+    state.plan(START)
+    submit(state, "waits", 4, 60, at=START)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    submit(state, "before", 1, 5, at=START + 3 * MINUTE)
+    assert admitted(state.plan(START + 3 * MINUTE)) == ["before"]
+    [evicted] = state.plan(promised).decisions
+    assert evicted.workload.name == "before"
+    now = promised + 1000
+    state.workload_changed(replace(state.workloads[WorkloadUid("before")], admission=None), now)
+    after = workload("after", {"cpu": 1}, created_at=now, run_time_ms=MINUTE // 4)
+    state.workload_changed(after, now)
+    assert admitted(state.plan(now)) == ["after"]
+    submit(state, "event", 4, 60, at=now)
+    assert not state.plan(now + 1000).decisions

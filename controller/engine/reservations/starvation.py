@@ -191,16 +191,23 @@ class HeadReservations:
         )
 
     def evict_overrun(self, policy: Policy, now: int) -> list[Evict]:
-        """Evict the backfilled workloads that still run at the promised start of a reservation (O9)."""
+        """Evict the backfilled workloads that still run at the promised start of a reservation (O9).
+
+        Those admitted from then on are expected to end before a later start, which is no promise.
+        """
         if not policy.backfill.evicts_overrun:
             return []
         due = {
-            owner_of(workload) for workload in self._workloads.with_reservation.values() if _is_promised(workload, now)
+            owner_of(workload): _promised_start(workload) or 0
+            for workload in self._workloads.with_reservation.values()
+            if _is_promised(workload, now)
         }
         evicted = []
-        for uid in sorted(uid for uid, owner in self._windows.backfilled.items() if owner in due):
+        for uid, owner in sorted(self._windows.backfilled.items()):
             workload = self._workloads.by_uid.get(uid)
-            if workload is None or workload.state is not WorkloadState.ADMITTED or workload.preserved:
+            if workload is None or workload.admission is None or workload.preserved:
+                continue
+            if workload.state is not WorkloadState.ADMITTED or workload.admission.admitted_at >= due.get(owner, 0):
                 continue
             for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
                 if part.eviction_retry_at <= now:
