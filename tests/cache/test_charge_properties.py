@@ -69,8 +69,8 @@ class Model:
 
     def roll_out(self) -> None:
         """Let all clusters follow the binding, and report."""
-        kept = {name: state for name, state in self.running.items() if name in self.leaving}
-        self.running = kept | {name: (count, self.cpus, self.generation) for name, count in self.placed.items()}
+        staying = {name: state for name, state in self.running.items() if name in self.leaving}
+        self.running = staying | {name: (count, self.cpus, self.generation) for name, count in self.placed.items()}
 
     def observe(self) -> Workload:
         """Return the workload after all writes of its record."""

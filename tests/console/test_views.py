@@ -188,9 +188,9 @@ async def test_workload_page_names_the_data_of_its_claims(tmp_path):
 )
 async def test_cluster_pages_show_advance_reservations(tmp_path, reservation, expected, shown):
     times = {"from": "2026-09-20T00:00:00Z", "until": "2026-12-20T00:00:00Z"}
-    kept = configuration(advanceReservations=[{"name": "launch", "clusters": ["m1"], **times, **reservation}])
+    reserved = configuration(advanceReservations=[{"name": "launch", "clusters": ["m1"], **times, **reservation}])
     job = pending_job("one", "train", "a", cpu=3)
-    model = model_of(tmp_path, kept, queue("a"), queue("b"), cluster("m1"), job)
+    model = model_of(tmp_path, reserved, queue("a"), queue("b"), cluster("m1"), job)
     users = {"op": OPERATOR, "both": tenant_of("one") | {("", "clusters")}}
     async with console_of(model, users) as console:
         shown_cluster = (await console.data("/clusters/m1"))["cluster"]
@@ -207,12 +207,12 @@ async def test_cluster_pages_show_advance_reservations(tmp_path, reservation, ex
 @pytest.mark.parametrize("estimates", [True, False])
 def test_expected_run_times_decide_as_in_the_controller(tmp_path, estimates):
     times = {"from": "2026-09-22T00:00:00Z", "until": "2026-09-23T00:00:00Z"}
-    kept = configuration(advanceReservations=[{"name": "upgrade", "clusters": ["m1"], **times}])
+    reserved = configuration(advanceReservations=[{"name": "upgrade", "clusters": ["m1"], **times}])
     job = pending_job("one", "train", "a", cpu=1)
     if estimates:
         job["spec"]["runningEstimate"] = "10m"
     # The reservation begins in ten hours: only a job that is expected to end before is admitted.
-    model = model_of(tmp_path, kept, queue("a"), cluster("m1"), job)
+    model = model_of(tmp_path, reserved, queue("a"), cluster("m1"), job)
     assert [decision.workload.name for decision in model.snapshot.plan.decisions] == ["train"] * estimates
 
 

@@ -421,7 +421,7 @@ def test_more_than_a_cluster_has_may_be_reserved_for():
 
 
 @pytest.mark.parametrize(
-    ("used", "runs", "asks", "kept", "promised"),
+    ("used", "runs", "asks", "reserved", "promised"),
     [
         # Six of ten CPUs are free, but only after 12 minutes six in addition to the requests.
         pytest.param((4, 12), (3, 60), {"cpu": 6}, (10, 100), 12, id="amounts"),
@@ -429,8 +429,8 @@ def test_more_than_a_cluster_has_may_be_reserved_for():
         pytest.param((10, 8), (3, 5), {}, (10, 30), 30, id="whole-cluster"),
     ],
 )
-def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks, kept, promised):
-    since, until = (START + minute * MINUTE for minute in kept)
+def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks, reserved, promised):
+    since, until = (START + minute * MINUTE for minute in reserved)
     reservation = AdvanceReservation("r", (ClusterName("m"),), since, until, queue=QueueName("own"), amounts=asks)
     state = one_cluster(cpu=10)
     state.policy_changed(replace(state.policy, advance_reservations=(reservation,)))

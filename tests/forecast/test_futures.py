@@ -128,10 +128,10 @@ def test_start_follows_those_of_earlier_workloads():
 
 
 def test_start_waits_for_the_configured_grace_period():
-    kept = AdvanceReservation(
+    reserved = AdvanceReservation(
         "own", (ClusterName("m"),), START + 100_000, START + 3_600_000, queue=QueueName("own"), evicts=True
     )
-    policy = Policy(advance_reservations=(kept,), preemption=EvictionPolicy(grace_ms=300_000))
+    policy = Policy(advance_reservations=(reserved,), preemption=EvictionPolicy(grace_ms=300_000))
     workload_trace = trace(
         job("old", 8, runs=7200, on="m"),
         job("new", 8, queue="own"),

@@ -235,7 +235,7 @@ class AdvanceAmounts:
             missing = add(missing, positive(remaining(needed.lacking, free_then)))
         return missing
 
-    def kept_free(
+    def to_leave_free(
         self, workloads: Iterable[Workload], clusters: AbstractSet[ClusterName], at: int
     ) -> Mapping[ClusterName, Resources] | None:
         """Return what *workloads* will have to leave free on *clusters* at *at*, ``None`` if they may not use one then.
@@ -266,7 +266,7 @@ class AdvanceAmounts:
         return self._amounts_at(name, now)
 
     def _amounts_at(self, name: ClusterName, now: int) -> AmountsInAdvance:
-        """Return what is kept free on a cluster at a time from the present cycle on."""
+        """Return what is reserved on a cluster at a time from the present cycle on."""
         reservations = [reservation for reservation in self._by_cluster[name] if now < reservation.until]
         ends = ((workload, expected_end(workload, self._now)) for workload in self._running[name].values())
         running = [(workload, end, _charge_on(workload, name)) for workload, end in ends if end is None or end > now]

@@ -7,10 +7,11 @@ one may use what the reservation does not need even then.
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy
@@ -23,11 +24,8 @@ from controller.engine.state.resources import EMPTY, Resources, add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
 
-if TYPE_CHECKING:
-    from controller.engine.reservations.advance import AdvanceAmounts
-
-KeptFree = Callable[[int], Mapping[ClusterName, Resources] | None]
-"""Returns what advance reservations keep free on each cluster at a time; ``None`` where they exclude one of them."""
+AmountsToLeaveFree = Callable[[int], Mapping[ClusterName, Resources] | None]
+"""Returns what advance reservations reserve on each cluster at a time; ``None`` where they exclude one of them."""
 
 #: The budget of each reservation: 1 - `backfill.confidence`, the probability that some backfilled workload ends late.
 MISS_BUDGET = 64
@@ -109,11 +107,23 @@ def presumed_end(workload: Workload, now: int) -> int:
     return now + (now - admission.admitted_at if admission.admitted_at > 0 else 0)
 
 
+class AdvanceLimits(Protocol):
+    """What advance reservations allow at later times (O11)."""
+
+    def to_leave_free(
+        self, workloads: Iterable[Workload], clusters: AbstractSet[ClusterName], at: int
+    ) -> Mapping[ClusterName, Resources] | None:
+        """Return what *workloads* must leave free on *clusters* at *at*, ``None`` if they may not use one then."""
+
+    def ends_after(self, now: int) -> list[int]:
+        """Return when reservations end after *now*."""
+
+
 class BackfillWindows:
     """The windows of all reservations, as of the last cycle."""
 
     def __init__(
-        self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache, in_advance: "AdvanceAmounts"
+        self, workloads: WorkloadIndex, feasibility_cache: FeasibilityCache, in_advance: AdvanceLimits
     ) -> None:
         self.by_owner: dict[str, Window] = {}
         self.backfilled: dict[WorkloadUid, str] = {}
@@ -236,8 +246,8 @@ class BackfillWindows:
         The releases are in order.
         """
         workloads = [self._workloads[uid] for uid in demand.uids]
-        kept_free = partial(self._in_advance.kept_free, workloads, demand.by_cluster.keys())
-        trial = _Trial(demand, quota, self._cluster_usage, kept_free)
+        to_leave_free = partial(self._in_advance.to_leave_free, workloads, demand.by_cluster.keys())
+        trial = _Trial(demand, quota, self._cluster_usage, to_leave_free)
         for taken in older:
             trial.release(taken)
         shadow_time, next_end, is_fulfilled = now, None, trial.is_fulfilled(now)
@@ -299,10 +309,10 @@ class _Trial:
     """What a reservation still lacks while running workloads release their charges."""
 
     def __init__(
-        self, demand: ReservationDemand, quota: Quota, cluster_usage: ClusterUsage, kept_free: KeptFree
+        self, demand: ReservationDemand, quota: Quota, cluster_usage: ClusterUsage, to_leave_free: AmountsToLeaveFree
     ) -> None:
         self._demand = demand
-        self._kept_free = kept_free
+        self._to_leave_free = to_leave_free
         self._quota = quota.overlay()
         self._new_releases: list[Release] = []
         """Releases that the quota does not contain yet; it follows only where its guarantees must be checked."""
@@ -348,13 +358,13 @@ class _Trial:
 
     def _is_allowed(self, at: int) -> bool:
         """Return whether advance reservations allow the reserved workloads to start at *at* (O11)."""
-        kept_free = self._kept_free(at)
-        if kept_free is None:
+        to_leave_free = self._to_leave_free(at)
+        if to_leave_free is None:
             return False
         return all(
-            amount + kept_free[cluster].get(name, 0) <= free.get(name, 0) + self._by_cluster[cluster].get(name, 0)
+            amount + to_leave_free[cluster].get(name, 0) <= free.get(name, 0) + self._by_cluster[cluster].get(name, 0)
             for cluster, charge, free in self._on_clusters
-            if cluster in kept_free
+            if cluster in to_leave_free
             for name, amount in charge.items()
             if amount > 0
         )

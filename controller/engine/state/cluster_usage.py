@@ -362,8 +362,8 @@ class ClusterUsage:
         for booking in admission.cluster_charges:
             cluster_state = self.cluster_state(booking.cluster)
             cluster_state.charged = subtract(cluster_state.charged, booking.charge)
-            kept = retained.get(booking.cluster)
-            freed = booking.charge if kept is None else positive(subtract(booking.charge, kept))
+            charged_next = retained.get(booking.cluster)
+            freed = booking.charge if charged_next is None else positive(subtract(booking.charge, charged_next))
             if freed:
                 cluster_state.recently_freed.add(freed, now)
             cluster_state.changed_at = now
