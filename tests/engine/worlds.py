@@ -142,7 +142,6 @@ class RandomObjects:
                 "created_at": self.random.randint(0, 5) * 1000,
                 "evictions": self.random.choice([0, 0, 0, 1, 3]),
                 "preserved": self.chance(10),
-                "has_long_grace_period": self.chance(10),
                 "preempts": self.chance(90),
                 "run_time_ms": self.random.choice([None, None, 1_000, 40_000, 2_000_000]),
                 **fields,
