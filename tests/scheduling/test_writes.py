@@ -343,3 +343,26 @@ def test_recorded_charge_of_divided_replicas(before, targets, charged, expected)
     written = record_of(confirmation_write(facts(paused=False, clusters=clusters, record=record), workload))
     assert written.charge == {"cpu": expected * 1000, "pods": expected * 1000}
     assert written.clusters == tuple(charged)
+
+
+@pytest.mark.parametrize(
+    # The CPUs of the record, which is of two copies, the replicas of a copy, and the CPUs recorded of three.
+    ("before", "replicas", "expected"),
+    [
+        pytest.param(8, 4, 12, id="surge"),
+        pytest.param(8, 5, 15, id="resized"),
+        pytest.param(10, 2, 15, id="scaled-down-before"),
+        pytest.param(8, 9, 18, id="resized-after-the-decision"),
+    ],
+)
+def test_recorded_charge_of_duplicated_replicas(before, replicas, expected):
+    """Each copy has the charge of its replicas, also on the cluster that it is leaving."""
+    requirements = SchedulingRequirements(requests={"cpu": 4000}, replicas=4)
+    charges = {"m1": {"cpu": 6000}, "m3": {"cpu": 5000}, "m2": {"cpu": 4000}}
+    bookings = tuple(ClusterCharge(ClusterName(name), charge) for name, charge in charges.items())
+    admission = Admission({"cpu": 15_000}, bookings, admitted_at=61_000, moved=True)
+    workload = changed(replace(WORKLOAD, requirements=requirements), admission=admission, placed_at=90_000)
+    record = structs.replace(RECORD, charge={"cpu": before * 1000}, clusters=(M1, ClusterName("m2")))
+    clusters = tuple(Assignment(ClusterName(name), replicas) for name in ("m1", "m3"))
+    written = record_of(confirmation_write(facts(paused=False, clusters=clusters, record=record), workload))
+    assert written.charge == {"cpu": expected * 1000}

@@ -1,13 +1,22 @@
 """Builds the admission records that writes store."""
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from types import MappingProxyType
 
 from controller.cache.record import AdmissionRecord
 from controller.engine.plan import Evict
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import Assignment, ClusterName
-from controller.engine.state.resources import PODS, Resources, elementwise_max, elementwise_min, positive, scale
+from controller.engine.state.resources import (
+    EMPTY,
+    PODS,
+    Resources,
+    elementwise_max,
+    elementwise_min,
+    positive,
+    scale,
+)
 from controller.engine.state.workloads import Admission, EvictionHistory, Nomination, Reservation, Workload
 
 #: Charge of an admitted workload without requests: an empty charge would mean that it is not admitted.
@@ -79,17 +88,23 @@ def confirmed_record(
 def _charge_to_record(
     workload: Workload, admission: Admission, *, before: AdmissionRecord, targets: Sequence[Assignment]
 ) -> Resources:
-    """Return the total charge; of a divided workload only that of its replicas, which is divided again with them.
+    """Return the total charge; of a kind with replicas only that of its replicas.
 
-    Its surplus replicas, and those on clusters that it is leaving, are charged only while these report them.
+    Its surplus replicas, and those of a divided workload on clusters that it is leaving, are charged only while these
+    report them.
     """
     requirements = workload.requirements
-    if not (requirements.replicas and requirements.placement.divided):
+    if not requirements.replicas:
         return admission.charge
     counts = [target.replicas for target in targets if target.replicas is not None]
-    placed = scale(requirements.replica_requests, sum(counts)) if counts else requirements.requests
-    # The targets may be newer than the admission.
-    return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
+    if requirements.placement.divided:
+        placed = scale(requirements.replica_requests, sum(counts)) if counts else requirements.requests
+        # The targets may be newer than the admission.
+        return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
+    placed = scale(requirements.replica_requests, max(counts)) if counts else requirements.requests
+    copy = {name: -(-amount // max(len(before.clusters), 1)) for name, amount in before.charge.items()}
+    largest = reduce(elementwise_max, (booking.charge for booking in admission.cluster_charges), EMPTY)
+    return scale(elementwise_min(elementwise_max(copy, placed), largest), len(admission.cluster_charges))
 
 
 def externally_evicted_record(record: AdmissionRecord, *, is_placeable: bool) -> AdmissionRecord:
