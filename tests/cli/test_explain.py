@@ -189,6 +189,17 @@ def test_resize_since_the_admission_is_explained(explain, requested, is_resized,
     assert (resized in text, exceeded in text) == (is_resized, is_over)
 
 
+def test_failover_is_not_explained_as_a_resize(explain):
+    """It is charged on both clusters until the eviction task ends."""
+    record = {"uid": "rb-j", "queue": "a", "charge": {"cpu": "4", "pods": "1"}, "clusters": ["m"]}
+    moving = binding("j", clusters=["n"], phase="Running", record=record, uid="rb-j")
+    moving["spec"]["gracefulEvictionTasks"] = [{"fromCluster": "m", "reason": "TaintUntolerated", "producer": "p"}]
+    documents = cluster("m", units(20)), cluster("n", units(20)), queue("a"), job("j", {"cpu": "4"}, queue="a"), moving
+    text = explain(*documents).text
+    assert "resized" not in text
+    assert "8 cpu" in text
+
+
 def recorded(record, member=None):
     """Return a pending job with *record*, which requests a whole cluster of 4 CPUs."""
     pending = job("j", {"cpu": 4}, queue="a"), binding("j", suspended=True, record={"uid": "u", **record}, uid="u")

@@ -337,13 +337,12 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
 
 
 def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
-    """Return the charge in the admission record, if the current charge is higher for any resource."""
+    """Return the charge in the admission record, if the workload requests more by now; a failover is charged, too."""
     binding, admission = snapshot.binding(workload), workload.admission
     record = binding.record if binding else None
-    if record is None or not record.admits or admission is None:
+    if record is None or not record.admits or admission is None or not admission.resized:
         return None
-    has_grown = any(amount > record.charge.get(name, 0) for name, amount in admission.charge.items())
-    return positive_quantities(record.charge) if has_grown else None
+    return positive_quantities(record.charge)
 
 
 def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
