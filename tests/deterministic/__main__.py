@@ -127,7 +127,7 @@ def _simulate(seed: int, *, hours: int, active: float) -> tuple[Result, float]:
 
 def _say_result(result: Result, seconds: float, options: argparse.Namespace) -> None:
     outcome = f"{len(result.violations)} violations" if result.violations else "no violation"
-    speed = f"{result.simulated_seconds / seconds:.0f} times real time"
+    speed = f"{result.simulated_seconds / max(seconds, 0.001):.0f} times real time"
     _say(f"seed {result.seed}: {outcome}, {result.requests} requests, {speed}, digest {result.digest}")
     for violation in result.violations[:10]:
         _say(f"  {violation}")
