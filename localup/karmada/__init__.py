@@ -19,7 +19,7 @@ Reproduced:
 - status from the member to the template; the status of an evicted job stays (§1) until the template changes for
   another reason; a pending job has no pods, so no summary includes it (§2).
 
-Not reproduced: overrides, preemption among policies, failover of applications, static weights, spread by region,
+Not reproduced: overrides, preemption among policies, failover of applications, spread by region,
 the component estimator, quotas, priorities, events, dependencies of templates, tolerations with an end, and node
 constraints other than resources.
 """

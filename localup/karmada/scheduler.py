@@ -3,9 +3,9 @@
 Suspension is only checked when an event arrives (facts, no. 1): queued bindings are scheduled even if suspended
 meanwhile. Patches have no resourceVersion (facts, §1), so a concurrent write is no conflict. Freed capacity triggers no
 retry. Clusters in `spec.clusters` are preferred, so a preset feasible cluster is confirmed (no. 4). Then come clusters
-with more capacity for divisible workloads, then names. A division stays if it adds up; otherwise all replicas are
-divided again, whereas Karmada moves as few as possible. Static weights, spread by region and the component estimator
-are not supported.
+with more capacity for divisible workloads, then names. A division stays if it adds up, except by static weights;
+otherwise all replicas are divided again, whereas Karmada moves as few as possible. Spread by region and the component
+estimator are not supported.
 """
 
 import json
@@ -249,6 +249,10 @@ def _divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
     chosen = [_name(cluster) for cluster in clusters]
     if not is_divided(spec):
         return dict.fromkeys(chosen, replicas)
+    uid = str(spec["resource"].get("uid", ""))
+    weights = _static_weights(spec, clusters)
+    if weights is not None:
+        return _by_weight(replicas, weights, uid)
     placed = {
         cluster["name"]: int(cluster.get("replicas", 0))
         for cluster in spec.get("clusters") or ()
@@ -262,7 +266,23 @@ def _divide(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares:
         raise _SchedulingError(Reason.UNSCHEDULABLE, message)
     if strategy.get("replicaDivisionPreference") == "Aggregated":
         capacity = _largest_clusters(replicas, capacity)
-    return _by_weight(replicas, capacity)
+    return _by_weight(replicas, capacity, uid)
+
+
+def _static_weights(spec: Mapping[str, Any], clusters: Sequence[Object]) -> Shares | None:
+    """Return the static weights by cluster, equal ones where no rule gives any; ``None`` for other divisions."""
+    strategy = spec["placement"]["replicaScheduling"]
+    preference = strategy.get("weightPreference") or {}
+    if strategy.get("replicaDivisionPreference") != "Weighted" or preference.get("dynamicWeight"):
+        return None
+    rules = preference.get("staticWeightList") or ()
+    weights = {
+        _name(cluster): max(
+            (int(rule["weight"]) for rule in rules if cluster_matches(rule["targetCluster"], cluster)), default=0
+        )
+        for cluster in clusters
+    }
+    return {name: weight for name, weight in weights.items() if weight} or dict.fromkeys(weights, 1)
 
 
 def _largest_clusters(replicas: int, capacity: Shares) -> Shares:
@@ -275,14 +295,21 @@ def _largest_clusters(replicas: int, capacity: Shares) -> Shares:
     return taken
 
 
-def _by_weight(replicas: int, weights: Shares) -> Shares:
-    """Divide in proportion to the weights; the remainder goes to the heaviest clusters, one replica each."""
-    all_ = sum(weights.values())
-    order = sorted(weights, key=lambda name: (-weights[name], name))
-    shares = {name: replicas * weights[name] // all_ if all_ else 0 for name in order}
-    for name in order[: replicas - sum(shares.values())]:
+def _by_weight(replicas: int, weights: Shares, uid: str) -> Shares:
+    """Divide by the method of Webster, as Karmada 1.16; the template's *uid* decides the order of equal clusters."""
+    shares = dict.fromkeys(sorted(weights, reverse=bool(uid) and _fnv1a(uid) % 2 == 1), 0)
+    for _ in range(replicas if any(weights.values()) else 0):
+        name = min(shares, key=lambda name: (-weights[name] / (2 * shares[name] + 1), shares[name]))
         shares[name] += 1
     return {name: share for name, share in shares.items() if share}
+
+
+def _fnv1a(text: str) -> int:
+    """Return the 32-bit FNV-1a hash."""
+    value = 2166136261
+    for byte in text.encode():
+        value = (value ^ byte) * 16777619 % (1 << 32)
+    return value
 
 
 def _capacity(spec: Mapping[str, Any], cluster: Object) -> int:

@@ -96,6 +96,20 @@ def test_unschedulable_replicas_ignore_new_capacity(harness):
     harness.wait(lambda: harness.targets_of("web-deployment") == [{"name": name, "replicas": 3}], "placed")
 
 
+def test_static_weights_divide_replicas_by_quotients(harness):
+    """The fifth replica goes to the cluster with a fifth of the weight, not to the largest remainder."""
+    rules = [
+        {"targetCluster": {"clusterNames": [name]}, "weight": weight}
+        for name, weight in {"member1": 5, "member2": 1}.items()
+    ]
+    weighted = {"replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted"}
+    placement = {"replicaScheduling": weighted | {"weightPreference": {"staticWeightList": rules}}}
+    harness.propagate(kind="Deployment", placement=placement)
+    harness.api.create(DEPLOYMENTS.format(harness.namespace), deployment("web", replicas=5, cpu="100m"))
+    divided = [{"name": "member1", "replicas": 4}, {"name": "member2", "replicas": 1}]
+    harness.wait(lambda: harness.targets_of("web-deployment") == divided, "divided")
+
+
 def test_bindings_of_a_deleted_member_move_where_they_do_not_fit(harness):
     harness.join(name := f"leaves-{harness.namespace}", cpu="64")
     harness.propagate(clusters=[name, "member2"])

@@ -115,6 +115,10 @@ def divided(replicas, preference, *, clusters=(), spread=(), **weight):
     return wanted
 
 
+def weight(name, value):
+    return {"targetCluster": {"clusterNames": [name]}, "weight": value}
+
+
 SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
 
 
@@ -123,6 +127,10 @@ SIZES = [cluster("m1", cpu="20", used="8"), cluster("m2", cpu="6")]
     [
         pytest.param(
             divided(6, "Weighted", dynamicWeight="AvailableReplicas"), {"m1": 4, "m2": 2}, id="by-free-capacity"
+        ),
+        pytest.param(divided(3, "Weighted"), {"m1": 2, "m2": 1}, id="equal-static-weights"),
+        pytest.param(
+            divided(5, "Weighted", staticWeightList=[weight("m1", 5), weight("m2", 1)]), {"m1": 4, "m2": 1}, id="static"
         ),
         pytest.param(divided(6, "Aggregated"), {"m1": 6}, id="few-clusters"),
         pytest.param(divided(15, "Aggregated"), {"m1": 10, "m2": 5}, id="more-clusters"),
