@@ -139,6 +139,11 @@ def test_lint_passes_and_processes_load_the_configuration(helm, render, values):
             id="no-quantity-of-the-history",
         ),
         pytest.param({"metrics": {"serviceMonitor": {"interval": "30"}}}, "is no duration", id="no-duration"),
+        pytest.param(
+            {"admission": {"exemptNamespaces": [f"namespace-{number}" for number in range(10_000)]}},
+            "bytes as YAML, at most 130000 are possible",
+            id="no-environment-variable",
+        ),
     ],
 )
 def test_invalid_values_are_refused_by_name(helm, values, says):
