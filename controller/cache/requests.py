@@ -58,7 +58,8 @@ class RequestsResolver:
             own = self._with_device_claims(own)
         if binding.template.kind == VOLCANO_JOB or binding.requests is None:
             return own
-        if own is None or not own.pods:
+        if own is None or not own.pods or not binding.requests.pods:
+            # Without pods, Karmada counted zero replicas.
             return binding.requests
         karmada_requests, template_requests = binding.requests, own
         # The ids stay valid while the value is cached, because it is cached together with their objects.

@@ -567,6 +567,12 @@ def test_long_grace_period_of_pods(seconds, is_long):
     assert heard_deployment(web, deployment_binding())[0].details.has_long_grace_period is is_long
 
 
+def test_pod_template_without_replicas_requests_nothing():
+    spec = {"replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
+    workload = heard_pytorch_job({"Worker": {**replica_spec("1"), "size": 0}}, spec=spec)
+    assert workload.requirements.requests == {}
+
+
 def test_workload_that_karmada_does_not_count_is_not_divided():
     divided = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     specs = {"Worker": replica_spec("1", replicas=4)}
