@@ -22,6 +22,8 @@ _TLS_BUFFER_BYTES = 16 << 10
 _CLOSING_SECONDS = 1.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RETRY_SECONDS = 1.0
+#: A host name may have an IPv6 address on a machine without IPv6.
+_UNAVAILABLE = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,21 +52,28 @@ class Listener:
     async def open(
         cls, factory: Callable[[], asyncio.Protocol], host: str, port: int, tls: Handshakes | None = None
     ) -> Self:
-        """Listen on every address of *host*, on any free port if *port* is 0; raise `OSError`."""
+        """Listen on every address of *host* that the machine has, on any free port if *port* is 0; raise `OSError`."""
         if tls is not None:
             sslproto.SSLProtocol.max_size = _TLS_BUFFER_BYTES
-        found = await asyncio.get_running_loop().getaddrinfo(
+        addresses = await asyncio.get_running_loop().getaddrinfo(
             host or None, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
         )
         sockets: list[socket.socket] = []
-        try:
-            for family, _, _, _, address in dict.fromkeys(found):
-                sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
-                sockets[-1].setblocking(False)
-        except OSError:
-            for opened in sockets:
-                opened.close()
-            raise
+        unavailable: OSError | None = None
+        for family, _, _, _, address in dict.fromkeys(addresses):
+            try:
+                listening = socket.create_server(address, family=family, backlog=_BACKLOG)
+            except OSError as error:
+                if error.errno in _UNAVAILABLE:
+                    unavailable = error
+                    continue
+                for opened in sockets:
+                    opened.close()
+                raise
+            listening.setblocking(False)
+            sockets.append(listening)
+        if unavailable is not None and not sockets:
+            raise unavailable
         return cls(factory, sockets, tls)
 
     @property

@@ -1,6 +1,7 @@
 """Ports that any number of unfinished TLS handshakes neither block nor fill."""
 
 import asyncio
+import socket
 import ssl
 from contextlib import suppress
 
@@ -93,3 +94,19 @@ def test_plain_port_answers_and_is_free_after_its_end(run):
             await ask(port, None)
 
     run(twice())
+
+
+@RUN
+def test_address_that_the_machine_does_not_have_is_skipped(run, monkeypatch):
+    async def listen(*addresses):
+        found = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (address, 0)) for address in addresses]
+        monkeypatch.setattr(asyncio.get_running_loop(), "getaddrinfo", lambda *_, **__: asyncio.sleep(0, found))
+        server = LimitedServer(hello, max_connections=8)
+        await server.listen("localhost", 0)
+        monkeypatch.undo()
+        assert (await ask(server.port, None)).endswith(b"hello")
+        await server.close(seconds=1)
+
+    run(listen("192.0.2.1", "127.0.0.1"))
+    with pytest.raises(OSError, match="assign"):
+        run(listen("192.0.2.1"))
