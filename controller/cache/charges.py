@@ -121,11 +121,19 @@ def remaining(
 
 
 def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequests) -> dict[ClusterName, Resources]:
-    """Return the requests on each cluster that it is leaving: of its replicas there, or all where these are unknown."""
+    """Return the requests on each cluster that it is leaving: of its replicas there, or all where these are unknown.
+
+    Of a workload that Karmada divides, all clusters with an unknown number have the other replicas together.
+    """
     replicas = {assignment.name: assignment.replicas or 0 for assignment in binding.details.evicting}
     for reported in binding.progress:
         replicas[reported.cluster] = max(replicas.get(reported.cluster, 0), reported.replicas)
-    return {name: _cluster_requests(Assignment(name, count or None), requests) for name, count in replicas.items()}
+    parts = {name: _cluster_requests(Assignment(name, count or None), requests) for name, count in replicas.items()}
+    unknown = {name: 1 for name, count in replicas.items() if not count}
+    if unknown and _is_divided(binding, requests):
+        others = Assignment(next(iter(unknown)), max(requests.replicas - sum(replicas.values()), 0))
+        parts |= _divide(_cluster_requests(others, requests), unknown)
+    return parts
 
 
 def _requests_by_cluster(

@@ -436,6 +436,23 @@ def test_leaving_deployment_is_charged_for_what_its_clusters_run(replicas, cpu):
     assert left.admission is None
 
 
+def test_leaving_deployment_is_charged_once_on_all_clusters():
+    """Karmada lists clusters without replicas, too, which report none, as do those that have not started any yet."""
+    placement = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
+    record = admission_record("rb-web", queue="a", evictions=1)
+
+    def charges_of(**replicas):
+        statuses = {name: {"replicas": count} if count else {} for name, count in replicas.items()}
+        bound = deployment_binding(paused=True, record=record, clusters=[], spec=placement, statuses=statuses)
+        workload = received(Store(DEPLOYMENTS), (DEPLOYMENT, deployment()), ("bindings", bound)).workloads["rb-web"]
+        return [booking.charge["pods"] // 1000 for booking in workload.admission.cluster_charges]
+
+    assert charges_of(m1=4, m2=0, m3=0) == [4, 0, 0]
+    assert charges_of(m1=2, m2=0, m3=0) == [2, 1, 1]
+    assert charges_of(m2=0, m3=0) == [2, 2]
+    assert charges_of(m1=5, m2=0) == [5, 0]
+
+
 def test_deployment_evicted_after_scaling_to_zero_is_charged():
     """The cluster still stops its replicas, or has stopped them."""
     store, running = Store(DEPLOYMENTS), {"m1": {"replicas": 4, "readyReplicas": 4}}
