@@ -128,11 +128,11 @@ def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequest
     replicas = {assignment.name: assignment.replicas or 0 for assignment in binding.details.evicting}
     for reported in binding.progress:
         replicas[reported.cluster] = max(replicas.get(reported.cluster, 0), reported.replicas)
-    parts = {name: _cluster_requests(Assignment(name, count or None), requests) for name, count in replicas.items()}
+    parts = {name: _requests_of_replicas(count or None, requests) for name, count in replicas.items()}
     unknown = {name: 1 for name, count in replicas.items() if not count}
     if unknown and _is_divided(binding, requests):
-        others = Assignment(next(iter(unknown)), max(requests.replicas - sum(replicas.values()), 0))
-        parts |= _divide(_cluster_requests(others, requests), unknown)
+        others = max(requests.replicas - sum(replicas.values()), 0)
+        parts |= _divide(_requests_of_replicas(others, requests), unknown)
     return parts
 
 
@@ -146,7 +146,7 @@ def _requests_by_cluster(
     targets = [target for target in targets if target.replicas != 0 or not requests.replicas]
     if _is_divided(binding, requests) and all(target.replicas is None for target in targets):
         return _divide(requests.total, {target.name: 1 for target in targets})
-    return {target.name: _cluster_requests(target, requests) for target in targets}
+    return {target.name: _requests_of_replicas(target.replicas, requests) for target in targets}
 
 
 def _add_excess_pods(
@@ -212,15 +212,16 @@ def _usage_on_left_clusters(
     """
     finished = {reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.FINISHED}
     leaving = [assignment for assignment in binding.details.evicting if assignment.name not in placed | finished]
-    parts = {assignment.name: _cluster_requests(assignment, requests) for assignment in leaving}
+    parts = {assignment.name: _requests_of_replicas(assignment.replicas, requests) for assignment in leaving}
     return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
 
 
-def _cluster_requests(target: Assignment, requests: WorkloadRequests) -> Resources:
-    if not requests.replicas or target.replicas is None:
+def _requests_of_replicas(count: int | None, requests: WorkloadRequests) -> Resources:
+    """Return the requests of *count* replicas, or all where it is unknown or the kind has no replicas."""
+    if not requests.replicas or count is None:
         return requests.total
     replica = {name: amount // requests.replicas for name, amount in requests.total.items()}
-    return scale(replica, target.replicas)
+    return scale(replica, count)
 
 
 def _recorded_shares(
