@@ -233,9 +233,8 @@ def _recorded_shares(
     keeps its total.
     """
     if not is_divided:
-        copies = max(len(record.clusters), 1)
-        share = {name: -(-amount // copies) for name, amount in record.charge.items()}
-        return {target.name: share for target in targets}
+        copy = record.charge_of_copy
+        return {target.name: copy for target in targets}
     weights = {target.name: 1 if target.replicas is None else target.replicas for target in targets}
     return _divide(record.charge, weights)
 

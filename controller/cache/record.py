@@ -95,6 +95,12 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
         """Whether the record says that the workload is admitted; an eviction empties the charge."""
         return bool(self.charge)
 
+    @property
+    def charge_of_copy(self) -> Resources:
+        """The charge of each copy of a workload that is not divided, rounded up."""
+        copies = max(len(self.clusters), 1)
+        return {name: -(-amount // copies) for name, amount in self.charge.items()}
+
 
 def read_record(annotations: Mapping[str, str], uid: str) -> tuple[AdmissionRecord | None, str]:
     """Return the record of the binding *uid* in *annotations*, or why the annotation is not a valid record."""

@@ -102,9 +102,9 @@ def _charge_to_record(
         # The targets may be newer than the admission.
         return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
     placed = scale(requirements.replica_requests, max(counts)) if counts else requirements.requests
-    copy = {name: -(-amount // max(len(before.clusters), 1)) for name, amount in before.charge.items()}
     largest = reduce(elementwise_max, (booking.charge for booking in admission.cluster_charges), EMPTY)
-    return scale(elementwise_min(elementwise_max(copy, placed), largest), len(admission.cluster_charges))
+    copy = elementwise_min(elementwise_max(before.charge_of_copy, placed), largest)
+    return scale(copy, len(admission.cluster_charges))
 
 
 def externally_evicted_record(record: AdmissionRecord, *, is_placeable: bool) -> AdmissionRecord:
