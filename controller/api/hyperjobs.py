@@ -259,7 +259,7 @@ class ReplicatedJob(HyperJobModel):
     """A Volcano Job, and how it is replicated or split."""
 
     name: str
-    """The name in those of its parts and in their labels."""
+    """Its name, which is part of the names and of the labels of its parts."""
     template_spec: JobSpec
     """The spec of the Volcano Job that is copied or split."""
     split_policy: SplitPolicy | None = None
@@ -282,7 +282,7 @@ class HyperJobSpec(HyperJobOptions):
     )
 
     replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**list_map_by("name"), "maxItems": 1000})
-    """The jobs whose parts are admitted together; one without a split policy runs in replicas copies."""
+    """The jobs whose parts are admitted together; without a split policy, a part for each of the replicas."""
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins of every part, unless its template names them."""
 
