@@ -344,7 +344,7 @@ class Store(ObjectCollections):
             dispatched_requests=self._dispatched,
             hyperjobs=self._hyperjobs,
             finished_after=now - self.configuration.cluster_status_settle_period // timedelta(milliseconds=1),
-            replaced=self._recently_replaced(now),
+            replaced_integrations=self._recently_replaced(now),
         )
         shared = self.start_failures.shared
         while self._changed_workloads or shared.changed_namespaces:

@@ -55,11 +55,12 @@ from controller.engine.state.workloads import (
 
 
 class BuildResult(msgspec.Struct, frozen=True):
-    """The workload of a binding, ``None`` if the binding is not managed, and the binding's conditions."""
+    """The workload of a binding, ``None`` if it is neither pending nor admitted nor finished, and its conditions."""
 
     workload: Workload | None = None
     conditions: frozenset[BindingCondition] = frozenset()
     is_managed: bool = True
+    """It needs admission, also where it has no workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class BuildContext:
     """HyperJobs by UID; ``None`` where no HyperJob controller runs."""
     finished_after: int = 0
     """Workloads that finished after this time, in milliseconds, may still be in cluster summaries (C2)."""
-    replaced: Collection[Integrations] = ()
+    replaced_integrations: Collection[Integrations] = ()
     """Integrations of earlier configurations by which the webhook may have suspended bindings."""
 
 
@@ -226,7 +227,7 @@ def _was_suspended_here(binding: CachedBinding, context: BuildContext) -> bool:
     They did if it was gated until now or is a dependency, or if it has a record. Any other suspended binding was
     suspended by a user.
     """
-    if binding.record is not None or any(_is_gated(binding, earlier) for earlier in context.replaced):
+    if binding.record is not None or any(_is_gated(binding, earlier) for earlier in context.replaced_integrations):
         return True
     return _is_gated(binding, context.integrations) and is_dependency_only(binding)
 

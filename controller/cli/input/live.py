@@ -226,7 +226,10 @@ async def read_store(
 
 
 async def _read_hyperjobs(api: Api, store: Store, *, page: int) -> list[str]:
-    """Add the HyperJobs to *store*, which needs them to know which Jobs are parts; return which may not be listed."""
+    """Add the HyperJobs to *store*, which needs them to know which Jobs are parts.
+
+    Returns a note for each API group whose HyperJobs may not be listed.
+    """
     notes = []
     for resource in HYPERJOB_RESOURCES:
         try:
