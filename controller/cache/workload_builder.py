@@ -156,7 +156,10 @@ def build_workload(
     template = template if is_same_object(binding, template) else None
     queue = _queue_name(binding, template, context)
     if queue is None:
-        return _SUSPENDED_BUT_NOT_MANAGED if binding.is_suspended and template else _NOT_MANAGED
+        if template is None:
+            # It ran without a record, and its template is deleted: its pods end.
+            return BuildResult()
+        return _SUSPENDED_BUT_NOT_MANAGED if binding.is_suspended else _NOT_MANAGED
     requests = context.dispatched_requests.effective_requests(
         binding, context.requests.resolve(binding, template), generation=template.generation if template else None
     )

@@ -15,10 +15,12 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import Admission, ClusterCharge, Nomination, WorkloadState
 from tests.cache.fake_event_handler import FakeEventHandler, received, remove, replace, upsert
 from tests.cache.objects import (
+    DEPLOYMENT,
     DEPLOYMENTS,
     admission_record,
     binding,
     cluster,
+    deployment,
     deployment_binding,
     job,
     priority_class,
@@ -185,6 +187,24 @@ def test_changed_configuration_updates_policy_and_default_queue():
     assert store.configure(VolcanoGlobalConfiguration(exempt_namespaces=frozenset({"ml"})))
     store.sync_to(handler, 0)
     assert (handler.workloads, handler.released) == ({}, ["rb-j1"])
+
+
+@pytest.mark.parametrize(
+    ("is_deleted", "released"), [(True, []), (False, ["rb-web"])], ids=["deleted", "queue-removed"]
+)
+def test_adopted_workload_is_released_while_its_template_exists(is_deleted, released):
+    store, handler = Store(DEPLOYMENTS), FakeEventHandler()
+    template = deployment(annotations={"scheduling.volcano.sh/queue-name": "a"})
+    upsert(store, (DEPLOYMENT, template), ("bindings", deployment_binding(paused=False, clusters=["m1"])))
+    store.sync_to(handler, 0)
+    assert handler.workloads["rb-web"].admission.adopted
+    if is_deleted:
+        sink = store.templates(DEPLOYMENT)
+        sink.remove(sink.decode(template))
+    else:
+        upsert(store, (DEPLOYMENT, deployment()))
+    store.sync_to(handler, 0)
+    assert (handler.workloads, handler.released) == ({}, released)
 
 
 def test_shorter_startup_timeout_ends_longer_backoffs():
