@@ -140,10 +140,10 @@ class _Rollout:
     """Requests of a pod of the last template."""
     earlier: Resources = EMPTY
     """The largest amounts of earlier templates since all replicas had the template."""
-    outdated: tuple[WorkloadRequests, int, Resources, WorkloadRequests] | None = None
-    """Requests of the template, placed replicas, what outdated ones request beyond it, and the sum: equal sums are one
-    value.
-    """
+    inputs: tuple[WorkloadRequests, int, Resources] | None = None
+    """Requests of the template, placed replicas, and what outdated ones request beyond it, of the last *result*."""
+    result: WorkloadRequests | None = None
+    """The requests with those of outdated replicas; kept, because equal requests must be one value."""
 
 
 class DispatchedRequests:
@@ -188,15 +188,15 @@ class DispatchedRequests:
             return requests
         outdated = _outdated_replicas(binding, generation)
         if outdated == 0:
-            rollout.earlier, rollout.outdated = EMPTY, None
+            rollout.earlier, rollout.inputs, rollout.result = EMPTY, None, None
         extra = scale(positive(remaining(rollout.earlier, pod)), outdated or 0)
         if not extra:
             return requests
-        placed = _placed_replicas(binding, requests)
-        if rollout.outdated is None or rollout.outdated[:3] != (requests, placed, extra):
+        inputs = requests, _placed_replicas(binding, requests), extra
+        if rollout.result is None or rollout.inputs != inputs:
             current = _placed_requests(binding, requests)
-            rollout.outdated = requests, placed, extra, replace(current, total=add(current.total, extra))
-        return rollout.outdated[3]
+            rollout.inputs, rollout.result = inputs, replace(current, total=add(current.total, extra))
+        return rollout.result
 
     def leaving_requests(self, uid: WorkloadUid) -> WorkloadRequests | None:
         """Return what clusters run of an evicted workload until it has left them, ``None`` if that is unknown.

@@ -4,7 +4,7 @@ Only the HyperJob's list decides which Jobs are its parts; the annotation of a J
 """
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import starmap
 from types import MappingProxyType
@@ -396,7 +396,7 @@ def _replicated_pods(document: dict[str, Any], integration: Integration) -> Iter
             yield _ReplicatedPod(".".join((*above, key, name, "spec")), spec, replicas)
 
 
-def _integration_requests(replicated: Iterable[_ReplicatedPod]) -> RequestsOrError:
+def _integration_requests(replicated: Sequence[_ReplicatedPod]) -> RequestsOrError:
     """Return the requests of pods that all start together; only Karmada knows whether it divides their replicas."""
     try:
         pods = [_integration_pod(pod) for pod in replicated]
