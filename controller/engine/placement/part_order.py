@@ -6,7 +6,7 @@ from fractions import Fraction
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.state.pending import PendingWorkloads
-from controller.engine.state.resources import Resources, total
+from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import SchedulingRequirements, Workload
 
 
@@ -40,7 +40,8 @@ class PartSorter:
         """Return the parts in *order*; equal ones by name."""
         if order is PartOrder.BY_NAME:
             return [*self._parts]
-        fleet = total(cluster_state.capacity for cluster_state in self._feasibility_cache.cluster_usage)
+        # Known already: with 1,000 clusters, to add up their capacity took most of the time of a plan.
+        fleet = self._feasibility_cache.cluster_usage.root_limit()
 
         def key(part: Workload) -> tuple[int, Fraction]:
             requirements = self.requirements[part.uid]
