@@ -40,7 +40,7 @@ class PartSorter:
         """Return the parts in *order*; equal ones by name."""
         if order is PartOrder.BY_NAME:
             return [*self._parts]
-        # Known already: with 1,000 clusters, to add up their capacity took most of the time of a plan.
+        # Known already, whereas adding up the capacity of 1,000 clusters would take most of the time of a plan.
         fleet = self._feasibility_cache.cluster_usage.root_limit()
 
         def key(part: Workload) -> tuple[int, Fraction]:
