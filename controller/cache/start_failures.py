@@ -7,6 +7,7 @@ between, such expiry, and that a workload has run if its status does not report 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import fields
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
@@ -55,7 +56,7 @@ class SharedStartFailures:
     def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""
         known = self._requirements.get(uid)
-        if known is not None and requirements is not None and known != requirements:
+        if known is not None and requirements is not None and not _has_equal_requests(known, requirements):
             # It was resized since, and none has failed to start with its new requests.
             self._expired.setdefault(uid, set()).update(self.clusters(known))
         concerned = [key for key in (known, requirements) if key is not None]
@@ -99,6 +100,12 @@ class SharedStartFailures:
                 failed.pop(name, None)
         if not failed:
             self._failed.pop(requirements, None)
+
+
+def _has_equal_requests(before: FailureKey, after: FailureKey) -> bool:
+    """Return whether the requests are equal; after their pool was full they are two values."""
+    left, right = before[1], after[1]
+    return left is right or all(getattr(left, field.name) == getattr(right, field.name) for field in fields(left))
 
 
 class StartFailures:

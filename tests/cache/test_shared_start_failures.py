@@ -3,6 +3,7 @@
 import pytest
 
 from controller.cache.assumed_writes import AssumedEviction
+from controller.cache.index import InternPool
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
@@ -58,6 +59,18 @@ def test_resized_workload_excludes_no_cluster_for_others():
     stage.store.roll_back(WorkloadUid("rb-failed"), None)
     stage.add("failed", cpu="1", record=stage.failed)
     assert [stage.excluded_clusters(name) for name in ("equal", "smaller")] == [set(), {"m1"}]
+
+
+def test_workload_that_is_read_again_excludes_its_cluster(monkeypatch):
+    """The pool of equal requests may have been cleared, so that they are another value now."""
+    stage = Stage()
+    stage.add("equal")
+    assert stage.excluded_clusters("equal") == {"m1"}
+    values = {}
+    monkeypatch.setattr(InternPool, "get", lambda pool, key, make: values.setdefault((id(pool), key), make()))
+    for name, record in (("failed", stage.failed), ("equal", None)):
+        stage.add(name, record=record)
+    assert stage.excluded_clusters("equal") == {"m1"}
 
 
 def test_pending_workloads_skip_a_newly_failed_cluster():
