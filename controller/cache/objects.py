@@ -37,8 +37,7 @@ POD = GroupKind("Pod.")
 @lru_cache(maxsize=1024)
 def group_kind(api: ApiKind) -> GroupKind:
     """Return the group and kind of *api*, without its version; all objects of a kind share the value."""
-    group, _, _ = api.group_version.rpartition("/")
-    return GroupKind(f"{api.kind}.{group}")
+    return GroupKind(f"{api.kind}.{api.group}")
 
 
 class ObjectKey(NamedTuple):

@@ -63,7 +63,7 @@ def describe(state: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
     admission = workload.admission if workload.state is WorkloadState.ADMITTED else None
     shown = VisibleWorkload(
         kind=workload.kind,
-        group=workload.requirements.api.group_version.rpartition("/")[0],
+        group=workload.requirements.api.group,
         name=workload.name,
         queue=workload.queue,
         state=workload.state,

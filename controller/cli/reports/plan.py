@@ -204,7 +204,7 @@ def _pending_report(
         queue=workload.queue,
         position=position,
         kind=workload.kind,
-        group=workload.requirements.api.group_version.rpartition("/")[0],
+        group=workload.requirements.api.group,
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
@@ -243,7 +243,7 @@ def _usage_report(snapshot: Snapshot, workload: Workload) -> UsageReport:
     admission = workload.admission
     return UsageReport(
         kind=workload.kind,
-        group=workload.requirements.api.group_version.rpartition("/")[0],
+        group=workload.requirements.api.group,
         namespace=workload.namespace,
         name=workload.name,
         queue=workload.queue,

@@ -29,6 +29,11 @@ class ApiKind:
     group_version: str
     kind: str
 
+    @property
+    def group(self) -> str:
+        """Return the API group, empty for the core group."""
+        return self.group_version.rpartition("/")[0]
+
 
 @dataclass(frozen=True, slots=True)
 class Taint:
