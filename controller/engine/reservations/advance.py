@@ -4,7 +4,7 @@ A reservation of whole clusters excludes them. A reservation of amounts stays fr
 workloads that it keeps off, as far as running ones are not expected to release it until it begins.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
 from fractions import Fraction
@@ -16,6 +16,7 @@ from controller.engine.plan import Assume, Evict
 from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import expected_end
+from controller.engine.reservations.expected_ends import ExpectedEnds, ReservationNames, by_reservations
 from controller.engine.state.amounts_in_advance import AmountsInAdvance, AmountsInForce, ReservationBegin
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
@@ -149,10 +150,13 @@ class AdvanceAmounts:
         self._now = 0
         self._valid_until: int | None = None
         """When what is kept free changes without an event; ``None``: never."""
+        self._expected_ends: dict[ClusterName, ExpectedEnds] = {}
+        """As of the present cycle, where they were asked for."""
 
     def refresh(self, reservations: tuple[AdvanceReservation, ...], now: int) -> None:
         """Use *reservations* at *now*."""
         self._now = now
+        self._expected_ends.clear()
         if reservations != self._reservations:
             self._use(reservations)
         elif self._valid_until is None or now < self._valid_until:
@@ -189,6 +193,8 @@ class AdvanceAmounts:
         for name in entered:
             if workload is not None:
                 self._running[name][workload.uid] = workload
+        for name in left | entered:
+            self._expected_ends.pop(name, None)
         if self._deferred is not None:
             self._deferred |= left | entered
             return
@@ -211,12 +217,12 @@ class AdvanceAmounts:
         """Return the admitted workloads on a cluster of which amounts are reserved."""
         return self._running.get(name, {}).values()
 
-    def lacking(self, name: ClusterName, reservations: Iterable[AdvanceReservation]) -> Resources:
+    def lacking(self, name: ClusterName, reservations: Collection[AdvanceReservation]) -> Resources:
         """Return what is missing for the amounts of *reservations* once evictions in progress have finished."""
         if name not in self._cluster_usage:
             return EMPTY
         running = [(workload, _charge_on(workload, name)) for workload in self.running_on(name)]
-        needed = total(amounts.lacking for amounts in _in_force(reservations, running))
+        needed = total(amounts.lacking for amounts in _in_force(reservations, _reserved(reservations, running)))
         free = self._cluster_usage.cluster_state(name).headroom_after_evictions
         return positive(remaining(needed, free))
 
@@ -227,7 +233,7 @@ class AdvanceAmounts:
             at, charges = max(reservation.since, now), self.running_on(name)
             ends = [(workload, expected_end(workload, now), _charge_on(workload, name)) for workload in charges]
             staying = [(workload, charge) for workload, end, charge in ends if end is None or end > at]
-            [needed] = _in_force((reservation,), staying)
+            [needed] = _in_force((reservation,), _reserved((reservation,), staying))
             free = [charge for _, end, charge in ends if end is not None and end <= at]
             if name in self._cluster_usage:
                 free.append(self._cluster_usage.cluster_state(name).headroom_after_evictions)
@@ -260,38 +266,58 @@ class AdvanceAmounts:
 
     def _in_advance(self, name: ClusterName) -> AmountsInAdvance:
         now, reservations = self._now, self._by_cluster[name]
-        ends = (expected_end(workload, now) for workload in self._running[name].values())
         times = (at for reservation in reservations for at in (reservation.since, reservation.until) if at > now)
-        self._valid_until = earliest((self._valid_until, *ends, *times))
+        self._valid_until = earliest((self._valid_until, self._ends_on(name).first, *times))
         return self._amounts_at(name, now)
 
-    def _amounts_at(self, name: ClusterName, now: int) -> AmountsInAdvance:
+    def _amounts_at(self, name: ClusterName, at: int) -> AmountsInAdvance:
         """Return what is reserved on a cluster at a time from the present cycle on."""
-        reservations = [reservation for reservation in self._by_cluster[name] if now < reservation.until]
-        ends = ((workload, expected_end(workload, self._now)) for workload in self._running[name].values())
-        running = [(workload, end, _charge_on(workload, name)) for workload, end in ends if end is None or end > now]
-        begins = []
+        reservations = [reservation for reservation in self._by_cluster[name] if at < reservation.until]
+        ends, begins = self._ends_on(name), []
         for reservation in reservations:
-            at = max(reservation.since, now)
-            in_force = [other for other in reservations if other is not reservation and other.since <= at < other.until]
-            staying = [(workload, charge) for workload, end, charge in running if end is None or end > at]
-            released = total(charge for _, end, charge in running if end is not None and end <= at)
-            begins.append(ReservationBegin(_in_force((reservation, *in_force), staying), released))
+            since = max(reservation.since, at)
+            others = (
+                other for other in reservations if other is not reservation and other.since <= since < other.until
+            )
+            in_force = _in_force((reservation, *others), ends.reserved_after(since))
+            begins.append(ReservationBegin(in_force, ends.released(at, since)))
         return AmountsInAdvance(tuple(begins))
+
+    def _ends_on(self, name: ClusterName) -> ExpectedEnds:
+        if name not in self._expected_ends:
+            now, reservations = self._now, self._by_cluster[name]
+            charges = ((workload, _charge_on(workload, name)) for workload in self._running[name].values())
+            self._expected_ends[name] = ExpectedEnds(
+                [
+                    (_names_for(workload, reservations), expected_end(workload, now), charge)
+                    for workload, charge in charges
+                ]
+            )
+        return self._expected_ends[name]
+
+
+def _names_for(workload: Workload, reservations: Collection[AdvanceReservation]) -> ReservationNames:
+    return tuple(sorted(reservation.name for reservation in reservations if is_for(reservation, workload)))
+
+
+def _reserved(
+    reservations: Collection[AdvanceReservation], running: Iterable[tuple[Workload, Resources]]
+) -> Mapping[ReservationNames, Resources]:
+    """Return what the workloads that *reservations* are for use of *running*."""
+    charges = by_reservations((_names_for(workload, reservations), charge) for workload, charge in running)
+    return {names: total(of_names) for names, of_names in charges.items()}
 
 
 def _in_force(
-    reservations: Iterable[AdvanceReservation], staying: Sequence[tuple[Workload, Resources]]
+    reservations: Iterable[AdvanceReservation], reserved: Mapping[ReservationNames, Resources]
 ) -> tuple[AmountsInForce, ...]:
-    """Return what each of *reservations* lacks while the workloads *staying* run; each charge counts once."""
-    workloads, charges = zip(*staying, strict=True) if staying else ((), ())
-    uncounted, in_force = [*charges], list[AmountsInForce]()
+    """Return what each of *reservations* lacks while its workloads use what is *reserved*; each charge counts once."""
+    uncounted, in_force = {**reserved}, list[AmountsInForce]()
     for reservation in reservations:
         lacking = reservation.amounts
-        for number, workload in enumerate(workloads):
-            if is_for(reservation, workload):
-                charge = uncounted[number]
-                lacking, uncounted[number] = positive(remaining(lacking, charge)), positive(remaining(charge, lacking))
+        for names, charge in uncounted.items():
+            if reservation.name in names:
+                lacking, uncounted[names] = positive(remaining(lacking, charge)), positive(remaining(charge, lacking))
         in_force.append(AmountsInForce(reservation.name, reservation.amounts, lacking))
     return tuple(in_force)
 
