@@ -243,6 +243,7 @@ class FeasibilityCache:
         """The fitting clusters of the classes placed last, the latest at the end."""
         self._fleets: dict[frozenset[ClusterName], Resources] = {}
         """Results of ``_fleet``."""
+        self._allocatable: Resources | None = None
         self._by_requirements: dict[int, ClassFeasibility] = {}
         self._pods = 0
         """Number of pod templates of all cached requirements."""
@@ -255,6 +256,7 @@ class FeasibilityCache:
         self._pods = 0
         self._ranked.clear()
         self._fleets.clear()
+        self._allocatable = None
         self.generation += 1
 
     def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
@@ -270,6 +272,13 @@ class FeasibilityCache:
             self._by_requirements[id(requirements)] = cached
             self._pods += len(requirements.pods)
         return cached
+
+    @property
+    def allocatable(self) -> Resources:
+        """Return what is allocatable on all clusters; it changes only with ``generation``."""
+        if self._allocatable is None:
+            self._allocatable = self.cluster_usage.potential_root_limit()
+        return self._allocatable
 
     def pop_failures(self) -> list[Exception]:
         """Return and clear the errors raised by evaluations."""

@@ -40,12 +40,11 @@ class PartSorter:
         """Return the parts in *order*; equal ones by name."""
         if order is PartOrder.BY_NAME:
             return [*self._parts]
-        # Known already, whereas adding up the capacity of 1,000 clusters would take most of the time of a plan.
-        fleet = self._feasibility_cache.cluster_usage.root_limit()
+        allocatable = self._feasibility_cache.allocatable
 
         def key(part: Workload) -> tuple[int, Fraction]:
             requirements = self.requirements[part.uid]
-            share = _dominant_share(requirements.requests, fleet)
+            share = _dominant_share(requirements.requests, allocatable)
             if order is PartOrder.SMALLEST_FIRST:
                 return 0, share
             return self._choices_of(requirements), -share
@@ -58,6 +57,8 @@ class PartSorter:
         return len(feasibility.names) - feasibility.copies
 
 
-def _dominant_share(demand: Resources, fleet: Resources) -> Fraction:
-    shares = (Fraction(amount, fleet[name]) for name, amount in demand.items() if amount > 0 and fleet.get(name))
+def _dominant_share(requests: Resources, allocatable: Resources) -> Fraction:
+    shares = (
+        Fraction(amount, allocatable[name]) for name, amount in requests.items() if amount > 0 and allocatable.get(name)
+    )
     return max(shares, default=Fraction(0))
