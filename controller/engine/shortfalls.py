@@ -164,7 +164,7 @@ def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRe
         free_capacity(feasibility_cache.cluster_usage.cluster_state(name)).available_to(requirements)
         for name in feasibility.candidates.names
     ]
-    if requirements.replicas and requirements.placement.divided:
+    if requirements.is_divided:
         return [] if requirements.placement.weights else _divided_gap(requirements, capacities)
     nearest = sorted((_gap(requirements, capacity) for capacity in capacities), key=_relative_gap)
     return [gap for gap in nearest[: feasibility.candidates.copies] if gap.missing]

@@ -126,7 +126,7 @@ class StartupChecks:
         order. Each is checked without its own charge, once its clusters are usable.
         """
         moved = sorted(self._moved(), key=_keep_order)
-        checked = [workload for workload in moved if not (workload.has_run or _is_divided(workload))]
+        checked = [workload for workload in moved if not (workload.has_run or workload.requirements.is_divided)]
         self._workloads.accepted.update(workload.uid for workload in moved if workload not in checked)
         checked = [workload for workload in checked if self._is_on_usable_clusters(workload)]
         freed: dict[ClusterName, Resources] = {}
@@ -251,10 +251,6 @@ def _current_charges(workload: Workload) -> tuple[ClusterCharge, ...]:
     charges = _charges_of(workload)
     current = tuple(charge for charge in charges if charge.cluster not in workload.requirements.evicting_from)
     return current or charges
-
-
-def _is_divided(workload: Workload) -> bool:
-    return workload.requirements.replicas > 0 and workload.requirements.placement.divided
 
 
 def _fits_cluster(cluster_state: ClusterState, workload: Workload, freed: Resources) -> bool:

@@ -28,7 +28,7 @@ def divide(
 
 def has_static_weights(requirements: SchedulingRequirements) -> bool:
     """Return whether static weights determine the clusters, so that unavailable ones cannot be left out."""
-    return requirements.replicas > 0 and requirements.placement.divided and bool(requirements.placement.weights)
+    return requirements.is_divided and bool(requirements.placement.weights)
 
 
 def _divide_by_weight(

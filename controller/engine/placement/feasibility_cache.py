@@ -98,7 +98,7 @@ def _may_use_all_weighted(
 
 def copies(requirements: SchedulingRequirements, names: Sequence[ClusterName]) -> int:
     """Return how many of the candidates *names* get a full copy (D5)."""
-    if requirements.replicas and requirements.placement.divided:
+    if requirements.is_divided:
         return 1
     copies_wanted = targets(requirements)
     return len(names) if copies_wanted is None else min(copies_wanted, len(names))
@@ -141,8 +141,7 @@ def _exceeds_every_cluster(
 
 def _has_nodes(requirements: SchedulingRequirements, cluster: Cluster) -> bool:
     """Return whether the gang minimum fits the cluster's nodes while they are empty, as far as they are known."""
-    is_divided = requirements.replicas > 0 and requirements.placement.divided
-    return is_divided or not cluster.nodes or can_hold_gang(requirements.pod_sets, cluster.nodes)
+    return requirements.is_divided or not cluster.nodes or can_hold_gang(requirements.pod_sets, cluster.nodes)
 
 
 def _exclusions_text(result: Candidates) -> str:
@@ -223,8 +222,7 @@ class ClassFeasibility:
 
     def __post_init__(self) -> None:
         placement = self.requirements.placement
-        is_divided = self.requirements.replicas > 0 and placement.divided
-        self.needs_one_cluster = self.candidates.copies == 1 and not is_divided
+        self.needs_one_cluster = self.candidates.copies == 1 and not self.requirements.is_divided
         overflows = bool(placement.weights) and any(term.overflow for term in placement.terms)
         self.is_monotone = not overflows and not any(spread.by == "region" for spread in placement.spread)
 
@@ -363,7 +361,7 @@ class FeasibilityCache:
             if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
                 return False
         requirements = class_feasibility.requirements
-        if class_feasibility.is_monotone and not (requirements.replicas and requirements.placement.divided):
+        if class_feasibility.is_monotone and not requirements.is_divided:
             has_room = self._fits_copies(class_feasibility)
         else:
             has_room = isinstance(self.choose(class_feasibility), Choice)
@@ -409,8 +407,7 @@ class FeasibilityCache:
         An admission changes one cluster, so that the others are not ranked again.
         """
         requirements, copies = class_feasibility.requirements, class_feasibility.candidates.copies
-        is_divided = requirements.replicas > 0 and requirements.placement.divided
-        if is_divided or not class_feasibility.is_monotone or not class_feasibility.candidates.names:
+        if requirements.is_divided or not class_feasibility.is_monotone or not class_feasibility.candidates.names:
             return None
         ranked = self._ranked.pop(class_feasibility, None)
         if ranked is None:

@@ -376,8 +376,7 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
 
 def is_placed_by_karmada(requirements: SchedulingRequirements) -> bool:
     """Return whether Karmada chooses among the candidates, because a workload is divided or copied to several."""
-    is_divided = requirements.replicas > 0 and requirements.placement.divided
-    return is_divided or targets(requirements) != 1
+    return requirements.is_divided or targets(requirements) != 1
 
 
 def untolerated_taints(cluster: Cluster, placement: Placement) -> tuple[Taint, ...]:

@@ -197,7 +197,7 @@ def choose_clusters(
 
     *copies* is the number of clusters that each run an indivisible workload (D5).
     """
-    if requirements.replicas and requirements.placement.divided:
+    if requirements.is_divided:
         return _divide_replicas(requirements, candidates)
     fitting = [capacity for capacity in candidates if capacity.fits(requirements)]
     chosen = (
@@ -224,9 +224,7 @@ def place_copies(requirements: SchedulingRequirements, names: Sequence[ClusterNa
 
 def fits_enough_clusters(requirements: SchedulingRequirements, capacities: Iterable[FreeCapacity], copies: int) -> bool:
     """Say whether *copies* clusters fit; ``False`` also where only ``choose_clusters`` can decide."""
-    if (requirements.replicas and requirements.placement.divided) or any(
-        spread.by == "region" for spread in requirements.placement.spread
-    ):
+    if requirements.is_divided or any(spread.by == "region" for spread in requirements.placement.spread):
         return False
     return (
         sum(1 for _ in islice((capacity for capacity in capacities if capacity.fits(requirements)), copies)) >= copies
@@ -327,11 +325,7 @@ def rank_cluster(requirements: SchedulingRequirements, capacity: FreeCapacity, u
 
 def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequence[FreeCapacity]) -> Refusal:
     """Return the refusal with the cluster that lacks least, and what it lacks."""
-    request = (
-        requirements.requests
-        if requirements.replicas and requirements.placement.divided
-        else requirements.gang_requests
-    )
+    request = requirements.requests if requirements.is_divided else requirements.gang_requests
     if all(fits(request, capacity.headroom) and capacity.headroom_for_all_pods is not None for capacity in candidates):
         # The gang would fit, but not all pods next to the nominated workloads.
         request = requirements.requests

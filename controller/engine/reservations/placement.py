@@ -183,13 +183,12 @@ def _with_smallest_shortage(
     """Return charges on clusters that fit when empty, those with the most capacity free now first; else nothing."""
     if has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
         return ()
-    is_divided = requirements.replicas > 0 and requirements.placement.divided
     feasible = {
         capacity.name
         for capacity in when_empty
-        if (fits(requirements.requests, capacity.headroom) if is_divided else capacity.fits(requirements))
+        if (fits(requirements.requests, capacity.headroom) if requirements.is_divided else capacity.fits(requirements))
     }
-    if is_divided and not feasible:
+    if requirements.is_divided and not feasible:
         return _divide_replicas(requirements, free, when_empty)
     candidates = [capacity for capacity in free if capacity.name in feasible]
     units = units_of(total(capacity.allocatable for capacity in candidates), requirements)

@@ -78,8 +78,12 @@ def _scarcity_key(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], .
 def can_be_estimated(requirements: SchedulingRequirements) -> bool:
     """Say whether an estimator can be queried: the workload is not divided and all pods of its gang are known."""
     gang = gang_of(requirements.pod_sets)
-    is_divided = requirements.replicas > 0 and requirements.placement.divided
-    return bool(gang) and not is_divided and len(gang) <= MAX_POD_SETS and all(p.node_claim is not None for p in gang)
+    return (
+        bool(gang)
+        and not requirements.is_divided
+        and len(gang) <= MAX_POD_SETS
+        and all(p.node_claim is not None for p in gang)
+    )
 
 
 @dataclass(slots=True)
@@ -251,7 +255,7 @@ def pods_of(workload: Workload, cluster_charge: ClusterCharge) -> Pods:
     pod_sets, requirements = workload.requirements.pod_sets, workload.requirements
     if not pod_sets:
         return (PodSet(_sorted_amounts(cluster_charge.charge), 1, 1),)
-    if requirements.replicas and requirements.placement.divided:
+    if requirements.is_divided:
         count = cluster_charge.charge.get(PODS, 0) // MILLI
         return (PodSet(pod_sets[0].requests, count, count),)
     return pod_sets

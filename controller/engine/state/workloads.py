@@ -87,6 +87,11 @@ class SchedulingRequirements:
     """Clusters that it is placed on while it is pending; Karmada's filters accept them."""
 
     @property
+    def is_divided(self) -> bool:
+        """Return whether its replicas are divided among clusters (C4)."""
+        return self.replicas > 0 and self.placement.divided
+
+    @property
     def replica_requests(self) -> Resources:
         """Return the requests of one replica of a divisible workload; empty for an indivisible one."""
         return {name: amount // self.replicas for name, amount in self.requests.items()} if self.replicas else EMPTY
