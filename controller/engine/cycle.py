@@ -89,8 +89,10 @@ class Cycle:
         reserved = self._reservations.grant(admission.shares, context.policy, now)
         windows = context.windows.by_owner
         context.update_reservations(admission.quota, now)
-        # Others may use what a reservation with another window no longer needs: run another cycle at once.
-        may_admit_more = bool(admission.decisions) and context.windows.have_changed_since(windows)
+        # Others may use what a reservation with another window no longer needs, or fit only now: run another at once.
+        may_admit_more = bool(admission.decisions) and (
+            context.windows.have_changed_since(windows) or context.fitting_index.may_fit_after_admissions()
+        )
         self.idle_reservations.measure(context.windows.by_owner, now)
         if pending.unevaluated:
             yield from self._classify(stale)

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.engine.placement.division import split_by_weight
+from tests.scenario import Scenario
 
 WEIGHTS = st.dictionaries(st.sampled_from("abcdef"), st.integers(1, 3) | st.integers(1, 100), min_size=1)
 
@@ -35,3 +36,33 @@ def test_division_equals_that_of_one_replica_at_a_time(replicas, weights, revers
     for _ in range(replicas):
         parts[min(parts, key=lambda name: (-weights[name] / (2 * parts[name] + 1), parts[name]))] += 1
     assert split_by_weight(replicas, weights, reverses_ties=reverses_ties) == parts
+
+
+def test_replicas_that_fit_after_an_admission_do_not_wait():
+    """While "near" fits a replica, too many are divided before the overflow clusters: "own" has all the weight."""
+    where = {
+        "divided": True,
+        "spread": [],
+        "terms": [{"name": "t", "names": ["own", "near"], "overflow": [{"names": ["rented"]}]}],
+        "weights": [{"names": ["own"], "weight": 1}, {"names": ["rented"], "weight": 1}],
+    }
+    scenario = Scenario(
+        {
+            "clusters": [
+                {"name": "near", "has": {"cpu": 3}},
+                {"name": "own", "has": {"cpu": 6}, "used": {"cpu": 3}},
+                {"name": "rented", "has": {"cpu": 3}},
+            ],
+            "queues": [{"name": "A"}],
+            "jobs": [
+                {"name": "web", "queue": "A", "replicas": 2, "asks": {"cpu": 3}, "placement": where},
+                {"name": "on-near", "queue": "A", "asks": {"cpu": 3}, "placement": {"affinity": {"names": ["near"]}}},
+            ],
+        }
+    )
+    first = scenario.state.plan(scenario.now)
+    assert [decision.workload.name for decision in first.decisions] == ["on-near"]
+    assert first.wake_at == scenario.now
+    second = scenario.state.plan(scenario.now)
+    assert [decision.workload.name for decision in second.decisions] == ["web"]
+    assert second.wake_at != scenario.now

@@ -67,6 +67,8 @@ class FittingIndex:
         """Requirements that no cluster satisfies even while it is empty."""
         self.single: Slots = 0
         """Requirements that need one cluster."""
+        self._not_monotone: Slots = 0
+        """Requirements that may fit because an admission has taken capacity."""
         self._candidates: dict[ClusterName, Slots] = {}
         """Requirements that need one cluster, by candidate cluster."""
         self._fits_on = SlotUnion()
@@ -117,6 +119,8 @@ class FittingIndex:
             self._refused |= bit
         if member.needs_one_cluster:
             self.single |= bit
+        if not member.is_monotone and member.candidates.refusal is None:
+            self._not_monotone |= bit
         if _is_placeable(member):
             self._gangs.add(slot, member.requirements.gang_requests)
             for name in member.candidates.names:
@@ -148,6 +152,7 @@ class FittingIndex:
             return
         member, others = self._members[slot], ~(1 << slot)
         self._all &= others
+        self._not_monotone &= others
         self._charges.remove(slot, member.charge)
         if _is_placeable(member):
             self._gangs.remove(slot, member.requirements.gang_requests)
@@ -273,6 +278,11 @@ class FittingIndex:
     def passing_all_stages(self) -> Slots:
         """Return the requirements that passed all filters at the last call of ``changed_stages``."""
         return self._stages.free & self._stages.unreserved & self._stages.fitting
+
+    def may_fit_after_admissions(self) -> bool:
+        """Return whether requirements fit that may not have fit before the last admissions."""
+        self._synchronize()
+        return any(self._cache.fits(self._members[slot]) for slot in slots_in(self._not_monotone))
 
     def _synchronize(self) -> None:
         if (
