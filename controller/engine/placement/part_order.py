@@ -27,14 +27,14 @@ class PartSorter:
         self, parts: Sequence[Workload], pending: PendingWorkloads, feasibility_cache: FeasibilityCache
     ) -> None:
         self._parts = parts
-        self.requirements = {part.uid: pending.class_of(part.uid).requirements for part in parts}
+        self._requirements = {part.uid: pending.class_of(part.uid).requirements for part in parts}
         """The requirements of each part; equal ones are one object."""
         self._feasibility_cache = feasibility_cache
 
     @property
     def has_equal_parts(self) -> bool:
         """Return whether all parts have the same requirements, so that their order changes nothing."""
-        return len({id(requirements) for requirements in self.requirements.values()}) <= 1
+        return len({id(requirements) for requirements in self._requirements.values()}) <= 1
 
     def in_order(self, order: PartOrder) -> list[Workload]:
         """Return the parts in *order*; equal ones by name."""
@@ -43,7 +43,7 @@ class PartSorter:
         allocatable = self._feasibility_cache.allocatable
 
         def key(part: Workload) -> tuple[int, Fraction]:
-            requirements = self.requirements[part.uid]
+            requirements = self._requirements[part.uid]
             share = _dominant_share(requirements.requests, allocatable)
             if order is PartOrder.SMALLEST_FIRST:
                 return 0, share

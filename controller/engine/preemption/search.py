@@ -7,7 +7,7 @@ see ``reclaim``. The search changes no usage.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import QueueShares
@@ -444,22 +444,22 @@ def find_gang_plan(
 
     *candidates* are sorted by rank.
     """
-    clusters = parts.assign_clusters(candidates)
-    if clusters is None:
+    assigned = parts.assign_clusters(candidates)
+    if assigned is None:
         return None
-    cluster_of = {part.uid: name for name, cluster in clusters.items() for part in cluster.parts}
+    cluster_of = {part.uid: name for name, cluster in assigned.clusters.items() for part in cluster.parts}
     attempt = PreemptionAttempt(
         queue_shares,
         head,
-        list(parts.classes),
+        [parts.classes[part.uid] for part in assigned.parts],
         {
             name: (cluster.cluster_state, cluster.requested, [part.requirements for part in cluster.parts])
-            for name, cluster in clusters.items()
+            for name, cluster in assigned.clusters.items()
         },
     )
     if not select_victims(attempt, candidates, policy):
         return None
-    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in parts.workloads}, None)
+    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in assigned.parts}, None)
 
 
 class ClusterAfterEvictions:
@@ -518,46 +518,44 @@ class ClusterAfterEvictions:
         return evicted, free
 
 
+class GangAssignment(NamedTuple):
+    """Clusters for all parts of a HyperJob."""
+
+    parts: Sequence[Workload]
+    """In the order in which they are placed."""
+    clusters: Mapping[ClusterName, ClusterAfterEvictions]
+
+
 class GangParts:
     """HyperJob parts that start together, with their classes and candidate clusters."""
 
     def __init__(
         self, parts: Sequence[Workload], pending: PendingWorkloads, feasibility_cache: FeasibilityCache
     ) -> None:
-        self.workloads = parts
-        """The parts in the order in which they are placed."""
-        self._pending = pending
+        self._parts = parts
+        self.classes = {part.uid: pending.class_of(part.uid) for part in parts}
         self._sorter = PartSorter(parts, pending, feasibility_cache)
         self._feasibility_cache = feasibility_cache
 
-    @property
-    def classes(self) -> list[WorkloadClass]:
-        """Return the classes of the parts."""
-        return [self._pending.class_of(part.uid) for part in self.workloads]
-
-    def assign_clusters(self, candidates: Iterable[Victim] = ()) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
-        """Return the clusters of all parts after evicting *candidates*; ``None`` if they fit in no order."""
+    def assign_clusters(self, candidates: Iterable[Victim] = ()) -> GangAssignment | None:
+        """Return clusters for all parts after evicting *candidates*; ``None`` if they fit in no order."""
         victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
         for number, victim in enumerate(candidates):
             for cluster_charge in victim.bookings:
                 victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
-        assigned = self._assign(self.workloads, victims)
+        assigned = self._assign(self._parts, victims)
         if assigned is not None or self._sorter.has_equal_parts:
             return assigned
-        ordered = self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST)
-        assigned = self._assign(ordered, victims)
-        if assigned is not None:
-            self.workloads = ordered
-        return assigned
+        return self._assign(self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST), victims)
 
     def _assign(
-        self, parts: Iterable[Workload], victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]]
-    ) -> Mapping[ClusterName, ClusterAfterEvictions] | None:
-        """Return the clusters of *parts*, assigned in order."""
+        self, parts: Sequence[Workload], victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]]
+    ) -> GangAssignment | None:
+        """Return clusters for *parts*, which are placed in this order."""
         states = self._feasibility_cache.cluster_usage
         clusters: dict[ClusterName, ClusterAfterEvictions] = {}
         for part in parts:
-            requirements = self._sorter.requirements[part.uid]
+            requirements = self.classes[part.uid].requirements
             names = self._feasibility_cache.get(requirements).candidates.names
             for name in names:
                 if name not in clusters:
@@ -567,4 +565,4 @@ class GangParts:
             if best is None:
                 return None
             clusters[best[-1]].assign(part, requirements)
-        return {name: cluster for name, cluster in clusters.items() if cluster.parts}
+        return GangAssignment(parts, {name: cluster for name, cluster in clusters.items() if cluster.parts})
