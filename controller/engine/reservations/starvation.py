@@ -198,16 +198,16 @@ class HeadReservations:
         if not policy.backfill.evicts_overrun:
             return []
         due = {
-            owner_of(workload): _promised_start(workload) or 0
+            owner_of(workload): promised_start
             for workload in self._workloads.with_reservation.values()
-            if _is_promised(workload, now)
+            if (promised_start := _promised_start(workload)) is not None and promised_start <= now
         }
         evicted = []
         for uid, owner in sorted(self._windows.backfilled.items()):
             workload = self._workloads.by_uid.get(uid)
-            if workload is None or workload.admission is None or workload.preserved:
+            if owner not in due or workload is None or workload.admission is None or workload.preserved:
                 continue
-            if workload.state is not WorkloadState.ADMITTED or workload.admission.admitted_at >= due.get(owner, 0):
+            if workload.state is not WorkloadState.ADMITTED or workload.admission.admitted_at >= due[owner]:
                 continue
             for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
                 if part.eviction_retry_at <= now:
@@ -385,12 +385,6 @@ class HeadReservations:
             classes.append(head.workload_class)
             heads.on_skipped(head)
         return classes
-
-
-def _is_promised(workload: Workload, now: int) -> bool:
-    """Return whether the promised start of the reservation of *workload* is due."""
-    promised_start = _promised_start(workload)
-    return promised_start is not None and promised_start <= now
 
 
 def _ends_at(workload: Workload, policy: HeadReservation) -> int:
