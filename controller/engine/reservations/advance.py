@@ -286,11 +286,10 @@ class AdvanceAmounts:
     def _ends_on(self, name: ClusterName) -> ExpectedEnds:
         if name not in self._expected_ends:
             now, reservations = self._now, self._by_cluster[name]
-            charges = ((workload, _charge_on(workload, name)) for workload in self._running[name].values())
             self._expected_ends[name] = ExpectedEnds(
                 [
-                    (_names_for(workload, reservations), expected_end(workload, now), charge)
-                    for workload, charge in charges
+                    (_names_for(workload, reservations), expected_end(workload, now), _charge_on(workload, name))
+                    for workload in self._running[name].values()
                 ]
             )
         return self._expected_ends[name]

@@ -326,12 +326,13 @@ class _Trial:
         """Released in each of its queues and their ancestors."""
         self._lacking: list[tuple[dict[str, int], str, int]] = []
         """What must be released: where, of which resource, and how much."""
-        for cluster, charge in demand.by_cluster.items():
-            self._add_lacking(self._by_cluster[cluster], charge, cluster_usage.cluster_state(cluster).available)
         self._on_clusters = [
             (cluster, charge, cluster_usage.cluster_state(cluster).available)
             for cluster, charge in demand.by_cluster.items()
         ]
+        """Each cluster, the charge of the reservation there, and what is available now."""
+        for cluster, charge, available in self._on_clusters:
+            self._add_lacking(self._by_cluster[cluster], charge, available)
         for queue, charge in needed.items():
             free = quota.free_amounts(quota.tree.nodes[queue], charge)
             self._add_lacking(self._by_queue[queue], {name: charge[name] for name in free}, free)
