@@ -31,14 +31,14 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     """Return the charge of a workload that *record* admits, never below the requests of its template."""
     requests = requests or _NO_REQUESTS
     targets = binding.targets or _recorded_targets(binding, record)
+    is_divided = _is_divided(binding, requests)
     if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
         # True for most workloads; none of the steps below would change the charge.
         booked = (ClusterCharge(targets[0].name, requests.total),)
         admitted_at = record.admitted_at or 0
         admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
-        return Charge(admission, is_divided=_is_divided(binding, requests))
+        return Charge(admission, is_divided=is_divided)
     wanted = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
-    is_divided = _is_divided(binding, requests)
     believed = _recorded_shares(record, targets, is_divided=is_divided)
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())

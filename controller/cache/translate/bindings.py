@@ -1,7 +1,7 @@
 """Translates Karmada's bindings and their placements: the fields that decisions and patches depend on."""
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import product
 from typing import get_args
 
@@ -284,13 +284,15 @@ class BindingTranslator:
             return None, ""
         return (None, str(counted)) if isinstance(counted, AmountError) else (counted, "")
 
-    def _clusters(self, clusters: Iterable[wire.TargetCluster] | None) -> Targets | None:
+    def _clusters(self, clusters: Sequence[wire.TargetCluster] | None) -> Targets | None:
         if clusters is None:
             return None
-        targets = tuple(Assignment(ClusterName(sys.intern(cluster.name)), cluster.replicas) for cluster in clusters)
-        if any(target.replicas for target in targets):
-            # Next to others, Karmada omits 0: for a cluster that its descheduler emptied, or that gets no replicas.
-            targets = tuple(Assignment(target.name, target.replicas or 0) for target in targets)
+        # Next to others, Karmada omits 0: for a cluster that its descheduler emptied, or that gets no replicas.
+        omitted = 0 if any(cluster.replicas for cluster in clusters) else None
+        targets = tuple(
+            Assignment(ClusterName(sys.intern(cluster.name)), omitted if cluster.replicas is None else cluster.replicas)
+            for cluster in clusters
+        )
         return self._targets.get(targets, lambda: targets)
 
     def _read_progress(

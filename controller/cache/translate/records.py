@@ -97,7 +97,7 @@ def _charge_to_record(
     if not requirements.replicas:
         return admission.charge
     counts = [target.replicas for target in targets if target.replicas is not None]
-    if requirements.placement.divided:
+    if requirements.is_divided:
         placed = scale(requirements.replica_requests, sum(counts)) if counts else requirements.requests
         # The targets may be newer than the admission.
         return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
