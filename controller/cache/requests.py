@@ -374,9 +374,10 @@ class RequirementsBuilder:
 
 
 def _reverses_ties(template_uid: str) -> bool:
-    """Return whether Karmada gives the last name precedence where static weights tie, so that templates differ in it.
+    """Return whether Karmada prefers the last name, not the first one, where static weights tie.
 
-    It does where the 32-bit FNV-1a hash of the UID is odd, whose factor and start are odd, too.
+    It does where the 32-bit FNV-1a hash of the template's UID is odd. As the start and the factor of the hash are odd,
+    its lowest bit is the opposite of that of the sum of all bytes.
     """
     return bool(template_uid) and sum(template_uid.encode()) % 2 == 0
 
