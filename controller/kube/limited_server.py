@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from controller.kube.listener import Handshakes, Listener
+from controller.kube.listener import HANDSHAKE_SECONDS, Handshakes, Listener
 from controller.kube.serving_certificate import abort
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
@@ -89,7 +89,12 @@ class LimitedServer(web.Server):
         return self._listener.port
 
     async def listen(
-        self, host: str, port: int, context: ssl.SSLContext | None = None, *, handshake_seconds: float = 5.0
+        self,
+        host: str,
+        port: int,
+        context: ssl.SSLContext | None = None,
+        *,
+        handshake_seconds: float = HANDSHAKE_SECONDS,
     ) -> None:
         """Accept connections, with TLS if *context* is given, on any free port if *port* is 0; raise `OSError`."""
         tls = Handshakes(context, self._max_connections, handshake_seconds) if context is not None else None

@@ -20,6 +20,8 @@ _BACKLOG = 1024
 _TLS_BUFFER_BYTES = 16 << 10
 #: A caller that never answers the end of TLS must not delay the end of the process.
 _CLOSING_SECONDS = 1.0
+#: Takes the caller one round trip.
+HANDSHAKE_SECONDS = 5.0
 _EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _RETRY_SECONDS = 1.0
 #: A host name may have an IPv6 address on a machine without IPv6.
@@ -32,7 +34,7 @@ class Handshakes:
 
     context: ssl.SSLContext
     most: int
-    seconds: float = 5.0
+    seconds: float = HANDSHAKE_SECONDS
 
 
 class Listener:
