@@ -73,7 +73,8 @@ def feasibility(
     now = find(requirements, clusters)
     if refusal is not None and now.names and now.term != potential.term:
         # While no cluster of the earlier term is feasible, Karmada uses this one (C1).
-        refusal = _exceeds_every_cluster(requirements, now.names, cluster_usage) and refusal
+        fits_later_term = _exceeds_every_cluster(requirements, now.names, cluster_usage) is None
+        refusal = None if fits_later_term else refusal
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
