@@ -480,10 +480,10 @@ def with_resize(before: Workload | None, workload: Workload) -> Workload:
 
 def with_long_grace_period(before: Workload | None, workload: Workload) -> Workload:
     """Return *workload*, whose pods end as late as before: a changed or deleted template does not change them."""
-    if before is None or before.admission is None or not before.details.has_long_grace_period:
+    is_known = workload.details.has_long_grace_period
+    if is_known or before is None or before.admission is None or not before.details.has_long_grace_period:
         return workload
-    details = replace(workload.details, has_long_grace_period=True)
-    return workload if workload.details.has_long_grace_period else replace(workload, details=details)
+    return replace(workload, details=replace(workload.details, has_long_grace_period=True))
 
 
 def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
