@@ -94,7 +94,7 @@ class Listing:
     notes: Sequence[str] = field(default=())
     """Paragraphs below the table."""
     details: Sequence["Listing"] = field(default=())
-    """Tables about something else, below the notes."""
+    """Further tables, below the notes of the text only."""
 
     def text(self, style: OutputStyle = PLAIN, *, is_wide: bool = False) -> str:
         """Return the table and the notes."""
