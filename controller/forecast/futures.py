@@ -23,7 +23,7 @@ from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import EMPTY, PODS, add, positive
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.event_queue import Arrival, EventQueue, PodsTerminated, RunCompleted, WakeUp
-from controller.simulator.trace import DEFAULT_GRACE, Submission, grace_periods
+from controller.simulator.trace import DEFAULT_GRACE, Submission, grace_ms
 
 _HOUR = 3_600_000
 
@@ -248,7 +248,7 @@ class _VirtualRun:
             cluster = next((charge.cluster for charge in workload.admission.cluster_charges), None)
             hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=cluster)
             self._engine.workload_changed(replace(workload, state=WorkloadState.PENDING, hold=hold), now)
-        grace = grace_periods(self._engine.policy).get(decision.reason, DEFAULT_GRACE)
+        grace = grace_ms(self._engine.policy, decision.reason)
         self._events.push(now + grace, PodsTerminated(workload.uid))
 
     def _load_next(self, admitted: Workload, now: int) -> None:

@@ -15,7 +15,7 @@ from math import ceil
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, WorkloadUid
 from controller.simulator.clusters import SimulatedClusters
@@ -31,7 +31,7 @@ from controller.simulator.event_queue import (
 )
 from controller.simulator.jobs import JobAction, LogEntry, SimulatedJob, SimulatedJobs
 from controller.simulator.metrics import AdvanceReservationCosts, IdleCapacity, ShareMetrics
-from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submission, Trace
+from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings, Submission, Trace, grace_ms
 
 _SECOND = 1000
 
@@ -271,7 +271,7 @@ class Simulation:
             self._log.append(LogEntry(now, JobAction.EVICT, job.workload, cause=decision.reason))
             job.evictions += 1
             job.evicting = True
-            self._events.push(now + self._grace(decision.reason), PodsTerminated(job.workload.uid))
+            self._events.push(now + grace_ms(self._trace.policy, decision.reason), PodsTerminated(job.workload.uid))
 
     def _start(self, job: SimulatedJob, admission: Admission, now: int) -> None:
         """Start a job; its status is reported at once, its usage with the cluster's next status update."""
@@ -330,6 +330,3 @@ class Simulation:
     def _schedule_status(self, clusters: Iterable[ClusterName], now: int) -> None:
         for name in clusters:
             self._events.push(self._clusters.next_update(now), StatusUpdate(name))
-
-    def _grace(self, reason: EvictionReason) -> int:
-        return self._trace.grace.get(reason, DEFAULT_GRACE)

@@ -5,7 +5,6 @@ times of workloads, which are the engine's times.
 """
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from controller.engine.policy import Policy
@@ -42,14 +41,15 @@ DEFAULT_GRACE = 30_000
 """Default grace period of pods in Kubernetes."""
 
 
-def grace_periods(policy: Policy) -> dict[EvictionReason, int]:
-    """Return the grace periods of the evictions that have one, in milliseconds."""
-    return {
-        EvictionReason.RECLAIMED: policy.reclaim.grace_ms,
-        EvictionReason.PREEMPTED: policy.preemption.grace_ms,
-        EvictionReason.ADVANCE_RESERVATION: policy.preemption.grace_ms,
-        EvictionReason.BACKFILL_OVERRUN: policy.preemption.grace_ms,
-    }
+def grace_ms(policy: Policy, reason: EvictionReason) -> int:
+    """Return the grace period of an eviction in milliseconds; that of pods for evictions without one of their own."""
+    match reason:
+        case EvictionReason.RECLAIMED:
+            return policy.reclaim.grace_ms
+        case EvictionReason.PREEMPTED | EvictionReason.ADVANCE_RESERVATION | EvictionReason.BACKFILL_OVERRUN:
+            return policy.preemption.grace_ms
+        case _:
+            return DEFAULT_GRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,6 @@ class Trace:
     submissions: tuple[Submission, ...] = ()
     """Includes jobs that are pending or running at the start, with ``at`` 0."""
     policy: Policy = field(default_factory=Policy)
-    grace: Mapping[EvictionReason, int] = field(default_factory=dict)
-    """Grace period by eviction reason; ``DEFAULT_GRACE`` for the others."""
     start: int = 0
     """The engine's time at the start."""
 

@@ -8,6 +8,8 @@ import pytest
 
 from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
+from controller.engine.reasons import EvictionReason
+from controller.simulator.trace import DEFAULT_GRACE, grace_ms
 from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
 from tests.traces.__main__ import SHAPES
 from tests.traces.__main__ import main as print_load
@@ -108,7 +110,9 @@ def test_configuration_and_policies_of_the_files_apply(simulate, tmp_path):
     assert (1, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1")))
     assert (0, "Admit", "j1") in events(simulate(*WORLD, slow, timed("j1"), options=("-o", "json", "--writes", "0")))
     grace = configuration(reclaim={"gracePeriod": "5s"}, preemption={"gracePeriod": "7s"})
-    grace_periods = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.grace
+    engine_policy = read_trace(read([write(tmp_path, *WORLD, grace)]), now=0, runtime=0).trace.policy
+    periods = {reason: grace_ms(engine_policy, reason) for reason in EvictionReason}
+    grace_periods = {reason: period for reason, period in periods.items() if period != DEFAULT_GRACE}
     of_preemption = dict.fromkeys(("Preempted", "AdvanceReservation", "BackfillOverrun"), 7000)
     assert grace_periods == {"Reclaimed": 5000, **of_preemption}
     placement = {"clusterAffinity": {"clusterNames": ["n"]}}

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan
+from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.workloads import WorkloadState
 from controller.simulator.jobs import JobStage
@@ -14,6 +15,8 @@ from controller.simulator.simulation import Simulation
 from controller.simulator.trace import SimulationSettings
 from tests.draws import draws
 from tests.simulator.traces import START, cluster, events_of, job, queue, trace
+
+SHORT_GRACE = Policy(reclaim=EvictionPolicy(grace_ms=2000))
 
 
 def play(workload_trace, **settings):
@@ -110,7 +113,7 @@ def test_initially_running_job_of_an_unknown_cluster_ends():
 
 
 def test_victim_is_pending_again_with_its_original_age():
-    workload_trace = trace(job("a", 8, runs=20), job("b", 8, at=1), grace={EvictionReason.RECLAIMED: 2000})
+    workload_trace = trace(job("a", 8, runs=20), job("b", 8, at=1), policy=SHORT_GRACE)
     result = evicting(workload_trace, "a", 5)
     assert [entry for entry in events_of(result) if entry[1] != "Submit"] == [
         (0, "Admit", "a"),
@@ -127,9 +130,7 @@ def test_victim_is_pending_again_with_its_original_age():
 
 def test_victim_is_charged_and_waits_until_its_pods_terminate():
     # Until second 7 there is no capacity for b; a, which still runs, may not return when c comes.
-    workload_trace = trace(
-        job("a", 7, runs=20), job("b", 8, at=1, priority=1), job("c", at=6), grace={EvictionReason.RECLAIMED: 2000}
-    )
+    workload_trace = trace(job("a", 7, runs=20), job("b", 8, at=1, priority=1), job("c", at=6), policy=SHORT_GRACE)
     result = evicting(workload_trace, "a", 5)
     assert [entry for entry in events_of(result) if entry[1] == "Admit"] == [
         (0, "Admit", "a"),
@@ -140,7 +141,7 @@ def test_victim_is_charged_and_waits_until_its_pods_terminate():
 
 
 def test_victim_does_not_finish_during_its_grace_period():
-    result = evicting(trace(job("a", 8, runs=6), grace={EvictionReason.RECLAIMED: 2000}), "a", 5)
+    result = evicting(trace(job("a", 8, runs=6), policy=SHORT_GRACE), "a", 5)
     assert [entry for entry in events_of(result) if entry[2] == "a"][1:] == [
         (0, "Admit", "a"),
         (5, "Evict", "a"),
@@ -162,7 +163,7 @@ def test_simulation_ends_despite_repeated_wake_ups():
 
 
 def test_eviction_takes_effect_after_its_write():
-    workload_trace = trace(job("a", 8, runs=20), grace={EvictionReason.RECLAIMED: 2000})
+    workload_trace = trace(job("a", 8, runs=20), policy=SHORT_GRACE)
     result = evicting(workload_trace, "a", 5, writes_per_second=1)
     assert [entry for entry in events_of(result) if entry[1] != "Submit"][:3] == [
         (1, "Admit", "a"),

@@ -21,7 +21,6 @@ from controller.simulator.trace import (
     Submission,
     Trace,
     format_duration,
-    grace_periods,
     parse_duration,
 )
 
@@ -63,7 +62,6 @@ def read_trace(
             )
         ),
         policy=engine.policy,
-        grace=grace_periods(engine.policy),
         start=now,
     )
     return TraceFile(trace, (*state.notes, *reader.notes()), configuration.patches.per_second)
