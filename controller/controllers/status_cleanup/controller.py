@@ -13,6 +13,7 @@ import msgspec
 import structlog
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
+from controller.api.meta import decode_deeply_nested
 from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
 from controller.controllers.status_cleanup.stale_status import (
@@ -114,8 +115,8 @@ class StaleStatusController:
             # Read before the binding: a report after a new admission changes the job's version.
             job_path = JOBS.item_path(binding.template.namespace, binding.template.name)
             with suppress(NotFound):
-                job = msgspec.json.decode(await self._api.get(job_path))
-        manifest = msgspec.json.decode(await self._api.get(path))
+                job = decode_deeply_nested(msgspec.json.decode, await self._api.get(job_path))
+        manifest = decode_deeply_nested(msgspec.json.decode, await self._api.get(path))
         if not has_left_clusters(manifest):
             return False
         await self._patch(path, binding_status_patch(manifest, self._clock()))

@@ -134,6 +134,30 @@ def test_rejected_status_delays_no_other_workload():
     assert "train" in simulate(main, 1)
 
 
+class NestedApi(SlowApi):
+    """An API server with a job that is nested as deeply as the API server allows."""
+
+    async def get(self, path: str) -> bytes:
+        raw = await super().get(path)
+        return raw if "resourcebindings" in path else raw[:-1] + b', "spec": ' + b'{"a":' * 9_000 + b"1" + b"}" * 9_001
+
+
+def test_status_of_deeply_nested_job_is_corrected():
+    async def main() -> list[str]:
+        api, store = NestedApi(EVICTED, {}), objects.complete_store()
+        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
+        record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
+        store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
+        controller.on_leading()
+        running = asyncio.get_running_loop().create_task(controller.run())
+        await asyncio.sleep(2)
+        assert not running.done()
+        running.cancel()
+        return api.patched
+
+    assert simulate(main, 1) == ["resourcebindings", "jobs"]
+
+
 META = {"metadata": {"uid": "u", "resourceVersion": "7", "name": "train"}}
 
 
