@@ -202,6 +202,8 @@ class HyperJobController:
             item = WorkItem(resource, after.key)
             self._known[after.uid] = item
             self._enqueue(item)
+        elif before is not None:
+            self._dequeue(WorkItem(resource, before.key))
 
     def _child_changed(self, before: ObservedChild | None, after: ObservedChild | None) -> None:
         for observed, is_there in ((before, False), (after, True)):
@@ -222,6 +224,12 @@ class HyperJobController:
     def _enqueue(self, item: WorkItem) -> None:
         self._queue[item] = None
         self._wake.set()
+
+    def _dequeue(self, item: WorkItem) -> None:
+        """Forget a deleted HyperJob; a standby would keep it in its queue, which it does not process."""
+        self._queue.pop(item, None)
+        self._requeue_at.pop(item, None)
+        self._backoffs.pop(item, None)
 
     # -- discovery -----------------------------------------------------------
 

@@ -181,6 +181,14 @@ def test_deleted_hyperjob_is_forgotten():
     assert (len(reconciler.known), len(reconciler.rejections)) == (0, 0)
 
 
+def test_deleted_hyperjob_is_not_queued_in_a_standby():
+    """A standby processes no items, and tenants may create and delete HyperJobs for weeks."""
+    stage = unstarted()
+    assert len(stage._queue) == 1
+    stage.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
+    assert not stage._queue
+
+
 @pytest.mark.parametrize(("phase", "has_finished"), [("Completed", True), ("Running", False), ("", False)])
 def test_binding_says_whether_a_part_has_finished(phase, has_finished):
     stage = unstarted(lambda key: binding_on("a", phase=phase))
