@@ -31,7 +31,7 @@ from controller.controllers.data_sources.status import Problem, claim_patch, fin
 from controller.controllers.data_sources.work_queue import WorkQueue, run_worker
 from controller.kube.client import Api
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, Conflict, Forbidden, Invalid, NotFound
+from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound
 from controller.kube.informer import WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 
@@ -229,7 +229,7 @@ class DataSourceController:
                     await self._reconcile_affinity(item.workload)
         except NotFound:
             self._backoffs.pop(item, None)
-        except (Conflict, Invalid):
+        except Conflict:
             # It has changed; the informer delivers the new version.
             self._items.add(item, seconds=_COLLECT_SECONDS)
         except ApiError as error:

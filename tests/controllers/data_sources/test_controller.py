@@ -12,6 +12,7 @@ from controller.cache.objects import ObjectKey
 from controller.controllers.data_sources.claims import ObservedClaim
 from controller.controllers.data_sources.plugins import LocateError
 from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run, simulated
+from tests.deterministic.network import Call
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "test-app", "namespace": "ml"}
 NOT_FOUND = LocateError("Amoro has no table of this name", reason="NotFound", is_final=True)
@@ -438,3 +439,17 @@ async def test_workload_without_claim_causes_no_request(harness: Harness) -> Non
     harness.binding("test-app")
     await settled(harness)
     assert len(harness.api.requests) > 1
+
+
+@simulated()
+async def test_denied_status_is_retried_with_a_growing_delay(harness: Harness) -> None:
+    """An admission policy denies it with 422, which a failed precondition of a JSON Patch has, too."""
+
+    def deny(call: Call) -> tuple[int, str] | None:
+        return (422, "denied by a policy") if call.is_write and "datasourceclaims" in call.request.path else None
+
+    harness.api.error = deny
+    harness.claim("c")
+    await settled(harness, 600)
+    denied = [write for write in harness.api.writes if "datasourceclaims" in write]
+    assert 10 < len(denied) < 50
