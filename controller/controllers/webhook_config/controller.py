@@ -150,6 +150,7 @@ class WebhookConfigController:
             log.warning("webhook configuration not repaired", error=str(error), again_in=round(delay, 1))
             await asyncio.sleep(delay)
             return False
+        self._backoff.reset()
         return True
 
     def _adopt_observed(self, kind: str, observed: ObservedConfiguration | None) -> None:

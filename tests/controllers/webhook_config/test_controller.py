@@ -98,3 +98,22 @@ async def test_configuration_that_the_file_lacks_is_not_repaired(tmp_path):
     await world.run(5)
     assert world.webhooks()[0]["failurePolicy"] == "Fail"
     assert len(world.traffic.writes) == 1
+
+
+@virtual_time
+async def test_repair_after_an_outage_is_retried_soon_again():
+    world = World()
+    world.register(BUNDLE)
+    running = asyncio.create_task(world.run(300))
+    world.traffic.error = lambda call: (503, "overloaded") if call.is_write else None
+    world.change(failurePolicy="Ignore")
+    await asyncio.sleep(120)
+    world.traffic.error = lambda _: None
+    await asyncio.sleep(60)
+    assert world.webhooks()[0]["failurePolicy"] == "Fail"
+    failures = [(503, "overloaded")]
+    world.traffic.error = lambda call: failures.pop() if call.is_write and failures else None
+    world.change(failurePolicy="Ignore")
+    await asyncio.sleep(5)
+    assert world.webhooks()[0]["failurePolicy"] == "Fail"
+    running.cancel()
