@@ -19,10 +19,9 @@ _NO_REQUESTS = WorkloadRequests(EMPTY)
 
 
 class Charge(msgspec.Struct, frozen=True):
-    """An admission, and whether the template requests more than was recorded (D7)."""
+    """The admission of a workload, with its charge per cluster."""
 
     admission: Admission
-    grown: bool = False
     is_divided: bool = False
     """All clusters together have one copy of it, which Karmada divides."""
 
@@ -49,7 +48,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
     admission = replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
-    return Charge(admission, grown, is_divided=is_divided)
+    return Charge(admission, is_divided=is_divided)
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:

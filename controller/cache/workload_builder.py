@@ -358,7 +358,7 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
         hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
         if unknown := _unmapped_claim_message(inputs) or _invalid_requests_message(inputs):
             # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
-            charge = charges.Charge(replace(charge.admission, resized=True), grown=True)
+            charge = replace_fields(charge, admission=replace(charge.admission, resized=True))
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown)
         return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(charge))
     if binding.targets:
@@ -378,7 +378,7 @@ def _record_mismatches(charge: charges.Charge) -> tuple[BindingCondition, ...]:
     """Return the conditions in which an admitted workload differs from its record."""
     moved = BindingCondition.REPLICAS_REDIVIDED if charge.is_divided else BindingCondition.MOVED
     return (
-        *((BindingCondition.RESIZED,) if charge.grown else ()),
+        *((BindingCondition.RESIZED,) if charge.admission.resized else ()),
         *((moved,) if charge.admission.moved else ()),
     )
 

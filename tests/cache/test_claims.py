@@ -90,6 +90,21 @@ def test_claims_of_a_managed_deployment_are_counted(claim, is_counted):
         assert workload.hold.reason is Reason.REQUESTS_UNKNOWN
 
 
+def test_redivided_deployment_with_unmapped_claims_has_not_moved():
+    """Karmada divides replicas again by itself, so that no warning says that another client changed the clusters."""
+    pod = {"spec": {"containers": [{"name": "c"}], "resourceClaims": [BY_TEMPLATE]}}
+    template = deployment(spec={"replicas": 4, "template": pod}, labels={"volcano.sh/queue-name": "a"})
+    placed = deployment_binding(
+        paused=False,
+        clusters=[{"name": "m1", "replicas": 3}, {"name": "m2", "replicas": 1}],
+        record=admission_record("rb-web", queue="a", charge={"cpu": "2", "pods": "4"}, clusters=("m1",)),
+        spec={"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}},
+    )
+    store = Store(DEPLOYMENTS)
+    assert received(store, ("bindings", placed), (DEPLOYMENT, template)).workloads["rb-web"].has_resized
+    assert store.conditions["rb-web"] == {BindingCondition.RESIZED, BindingCondition.REPLICAS_REDIVIDED}
+
+
 def test_claims_count_beyond_the_components_of_karmada():
     pod = {"spec": {"containers": [{"name": "c"}], "resourceClaims": [BY_TEMPLATE]}}
     template = deployment(spec={"replicas": 2, "template": pod}, labels={"volcano.sh/queue-name": "a"})
