@@ -6,8 +6,6 @@ Pure. The recorded charge counts unless the template requests more (D6, D7); ``s
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-import msgspec
-
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.engine.state.clusters import Assignment, ClusterName
@@ -18,27 +16,16 @@ from controller.engine.state.workloads import Admission, ClusterCharge
 _NO_REQUESTS = WorkloadRequests(EMPTY)
 
 
-class Charge(msgspec.Struct, frozen=True):
-    """The admission of a workload, with its charge per cluster."""
-
-    admission: Admission
-    is_divided: bool = False
-    """All clusters together have one copy of it, which Karmada divides."""
-
-
-def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: AdmissionRecord) -> Charge:
-    """Return the charge of a workload that *record* admits, never below the requests of its template."""
+def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: AdmissionRecord) -> Admission:
+    """Return the admission of a workload that *record* admits, never charged below the requests of its template."""
     requests = requests or _NO_REQUESTS
     targets = binding.targets or _recorded_targets(binding, record)
-    is_divided = _is_divided(binding, requests)
     if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
         # True for most workloads; none of the steps below would change the charge.
         booked = (ClusterCharge(targets[0].name, requests.total),)
-        admitted_at = record.admitted_at or 0
-        admission = Admission(requests.total, booked, admitted_at=admitted_at, raised_by=record.raised_by)
-        return Charge(admission, is_divided=is_divided)
+        return Admission(requests.total, booked, admitted_at=record.admitted_at or 0, raised_by=record.raised_by)
     wanted = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
-    believed = _recorded_shares(record, targets, is_divided=is_divided)
+    believed = _recorded_shares(record, targets, is_divided=is_divided(binding, requests))
     parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
     sums = total(wanted.values())
     grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
@@ -47,8 +34,7 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
     moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
-    admission = replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
-    return Charge(admission, is_divided=is_divided)
+    return replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:
@@ -64,21 +50,22 @@ def _recorded_targets(binding: CachedBinding, record: AdmissionRecord) -> tuple[
     return tuple(Assignment(name) for name in staying or record.clusters)
 
 
-def _is_divided(binding: CachedBinding, requests: WorkloadRequests) -> bool:
+def is_divided(binding: CachedBinding, requests: WorkloadRequests | None) -> bool:
     """Return whether all clusters together have one copy of the workload, which may be scaled to zero."""
+    requests = requests or _NO_REQUESTS
     is_empty = not requests.total and binding.template.kind != VOLCANO_JOB
     return binding.placement.divided and (bool(requests.replicas) or is_empty)
 
 
-def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Charge:
-    """Return the charge of a workload that runs without a record, from its template (D10)."""
+def adopted(binding: CachedBinding, requests: WorkloadRequests | None) -> Admission:
+    """Return the admission of a workload that runs without a record, charged from its template (D10)."""
     requests = requests or _NO_REQUESTS
     parts = _add_surplus_replicas(
         _add_excess_pods(_requests_by_cluster(binding, binding.targets, requests), binding, requests), binding, requests
     )
     parts |= _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, requests, admitted_at=0)
-    return Charge(Admission(admission.charge, admission.cluster_charges, adopted=True, reported=admission.reported))
+    return replace(admission, adopted=True)
 
 
 def still_evicting(binding: CachedBinding, requests: WorkloadRequests | None) -> Admission | None:
@@ -129,7 +116,7 @@ def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequest
         replicas[reported.cluster] = max(replicas.get(reported.cluster, 0), reported.replicas)
     parts = {name: _requests_of_replicas(count or None, requests) for name, count in replicas.items()}
     unknown = {name: 1 for name, count in replicas.items() if not count}
-    if unknown and _is_divided(binding, requests):
+    if unknown and is_divided(binding, requests):
         others = max(requests.replicas - sum(replicas.values()), 0)
         parts |= _divide(_requests_of_replicas(others, requests), unknown)
     return parts
@@ -143,7 +130,7 @@ def _requests_by_cluster(
     Those of a workload that Karmada divides are divided evenly while it has not divided them.
     """
     targets = [target for target in targets if target.replicas != 0 or not requests.replicas]
-    if _is_divided(binding, requests) and all(target.replicas is None for target in targets):
+    if is_divided(binding, requests) and all(target.replicas is None for target in targets):
         return _divide(requests.total, {target.name: 1 for target in targets})
     return {target.name: _requests_of_replicas(target.replicas, requests) for target in targets}
 

@@ -4,7 +4,7 @@ Pure: the result depends only on the arguments, which include the writes in prog
 and clusters.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import msgspec
@@ -195,8 +195,8 @@ def build_quarantined(
         return _NOT_MANAGED
     record = binding.record
     is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.is_suspended)
-    charge = charges.recorded(binding, None, record or AdmissionRecord()) if is_admitted else None
-    status = _Status(WorkloadState.ADMITTED, charge.admission) if charge else _Status(WorkloadState.PENDING)
+    admission = charges.recorded(binding, None, record or AdmissionRecord()) if is_admitted else None
+    status = _Status(WorkloadState.ADMITTED, admission) if admission else _Status(WorkloadState.PENDING)
     for outcome in outcomes:
         status = _apply_outcome(status, outcome)
     workload = Workload(
@@ -331,11 +331,11 @@ def _suspended_status(inputs: _Inputs) -> _Status:
     binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
     is_admitted = record is not None and record.admits
     if record and is_admitted and binding.targets and not inputs.local_state.evicted_by_others:
-        charge = charges.recorded(binding, requests, record)
+        admission = charges.recorded(binding, requests, record)
         return _Status(
             WorkloadState.ADMITTED,
-            charge.admission,
-            conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(charge)),
+            admission,
+            conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(inputs, admission)),
         )
     left = charges.remaining(
         binding, requests, leaving=inputs.leaving, placeable_until=inputs.local_state.placeable_until
@@ -354,17 +354,16 @@ def _suspended_status(inputs: _Inputs) -> _Status:
 def _unsuspended_status(inputs: _Inputs) -> _Status:
     binding, requests, record = inputs.binding, inputs.requests, inputs.binding.record
     if record and record.admits and (binding.targets or binding.details.has_policy):
-        charge = charges.recorded(binding, requests, record)
+        admission = charges.recorded(binding, requests, record)
         hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
         if unknown := _unmapped_claim_message(inputs) or _invalid_requests_message(inputs):
             # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
-            charge = replace_fields(charge, admission=replace(charge.admission, resized=True))
+            admission = replace(admission, resized=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown)
-        return _Status(WorkloadState.ADMITTED, charge.admission, hold, _record_mismatches(charge))
+        return _Status(WorkloadState.ADMITTED, admission, hold, tuple(_record_mismatches(inputs, admission)))
     if binding.targets:
-        charge = charges.adopted(binding, requests)
         condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
-        return _Status(WorkloadState.ADMITTED, charge.admission, conditions=(condition,))
+        return _Status(WorkloadState.ADMITTED, charges.adopted(binding, requests), conditions=(condition,))
     if record and record.admits:
         # Karmada ignores it because it has no policy: D9 does not charge it.
         return _Status(WorkloadState.PENDING, conditions=(BindingCondition.ADMITTED_WITHOUT_POLICY,))
@@ -374,13 +373,13 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     return _Status(None, conditions=(BindingCondition.NOT_SUSPENDED,))
 
 
-def _record_mismatches(charge: charges.Charge) -> tuple[BindingCondition, ...]:
-    """Return the conditions in which an admitted workload differs from its record."""
-    moved = BindingCondition.REPLICAS_REDIVIDED if charge.is_divided else BindingCondition.MOVED
-    return (
-        *((BindingCondition.RESIZED,) if charge.admission.resized else ()),
-        *((moved,) if charge.admission.moved else ()),
-    )
+def _record_mismatches(inputs: _Inputs, admission: Admission) -> Iterator[BindingCondition]:
+    """Yield the conditions in which an admitted workload differs from its record."""
+    if admission.resized:
+        yield BindingCondition.RESIZED
+    if admission.moved:
+        is_divided = charges.is_divided(inputs.binding, inputs.requests)
+        yield BindingCondition.REPLICAS_REDIVIDED if is_divided else BindingCondition.MOVED
 
 
 def _finished_admission(inputs: _Inputs, status: _Status, finished_after: int) -> Admission | None:
@@ -389,10 +388,10 @@ def _finished_admission(inputs: _Inputs, status: _Status, finished_after: int) -
     if status.state is not WorkloadState.FINISHED or ended_at is None or ended_at <= finished_after:
         return None
     if record is not None and record.admits:
-        charge = charges.recorded(binding, inputs.requests, record)
+        admission = charges.recorded(binding, inputs.requests, record)
     else:
-        charge = charges.adopted(binding, inputs.requests)
-    return replace(charge.admission, ends_at=ended_at)
+        admission = charges.adopted(binding, inputs.requests)
+    return replace(admission, ends_at=ended_at)
 
 
 def _with_record(inputs: _Inputs, status: _Status) -> _Status:
