@@ -90,22 +90,25 @@ class StaleStatusController:
                 await self._reconcile(binding)
 
     async def _reconcile(self, binding: CachedBinding) -> None:
+        # Not dropped at the end: it may be evicted again meanwhile.
+        del self._pending[binding.uid]
         try:
-            has_left = await self._patch_statuses(binding)
+            is_done = await self._patch_statuses(binding)
         except Conflict:
-            return
+            is_done = False
         except NotFound:
-            del self._pending[binding.uid]
+            return
         except ApiError as error:
             log.warning("stale status not corrected", namespace=binding.namespace, name=binding.name, error=str(error))
             if error.is_rejection:
-                self._pending[binding.uid] = self._clock() + _REJECTED_RETRY_MS
-            else:
-                await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
+                self._pending.setdefault(binding.uid, self._clock() + _REJECTED_RETRY_MS)
+                return
+            is_done = False
+            await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
         else:
             self._backoff.reset()
-            if has_left:
-                del self._pending[binding.uid]
+        if not is_done:
+            self._pending.setdefault(binding.uid, 0)
 
     async def _patch_statuses(self, binding: CachedBinding) -> bool:
         """Correct the statuses of *binding*; return whether it has left its clusters, which the cache may not show."""

@@ -134,6 +134,35 @@ def test_rejected_status_delays_no_other_workload():
     assert "train" in simulate(main, 1)
 
 
+def test_eviction_during_a_correction_is_corrected_too():
+    """The workload is admitted and evicted again while the request for its job is in flight."""
+
+    class EvictingApi(SlowApi):
+        async def patch(self, path: str, *_: Any, **__: Any) -> None:
+            await super().patch(path)
+            if self.patched == ["resourcebindings", "jobs"]:
+                controller.on_write(write, binding)
+
+    async def main() -> list[str]:
+        nonlocal controller, write, binding
+        api, store = EvictingApi(EVICTED, {}), Store()
+        record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
+        store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
+        (binding,) = store.bindings
+        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
+        write = SimpleNamespace(effect="evict", uid=binding.uid)
+        controller.on_write(write, binding)
+        running = asyncio.get_running_loop().create_task(controller.run())
+        await asyncio.sleep(5)
+        running.cancel()
+        return api.patched
+
+    controller: Any = None
+    write: Any = None
+    binding: Any = None
+    assert simulate(main, 1) == ["resourcebindings", "jobs"] * 2
+
+
 class NestedApi(SlowApi):
     """An API server with a job that is nested as deeply as the API server allows."""
 
