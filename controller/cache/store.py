@@ -12,6 +12,7 @@ from controller.api.configuration import VolcanoGlobalConfiguration, configurati
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
 from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements, is_hyperjob
 from controller.cache.event_handler import EventHandler
+from controller.cache.hyperjobs import HyperJobs
 from controller.cache.index import Index, NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.integrations import Integrations
 from controller.cache.object_collections import ObjectCollections
@@ -79,9 +80,8 @@ class Store(ObjectCollections):
         """Returns a workload with its expected run time, for backfill (O9)."""
         self._name_collisions = NameCollisions()
         self.revision = configuration_revision(self.configuration)
-        self._hyperjobs: dict[str, CachedHyperJob] | None = None
+        self._hyperjobs = HyperJobs()
         self._data = DataRequirements()
-        self._templates_by_hyperjob: Index[str, TemplateKey] = Index()
         self._by_uid: dict[WorkloadUid, CachedBinding] = {}
         self._uids_by_template: Index[TemplateKey, WorkloadUid] = Index()
         self.unbound_jobs = UnboundJobs()
@@ -177,19 +177,13 @@ class Store(ObjectCollections):
 
     def expect_hyperjobs(self) -> None:
         """Expect HyperJobs: a Job that refers to a HyperJob stays pending until the HyperJob lists it."""
-        self._hyperjobs = {} if self._hyperjobs is None else self._hyperjobs
+        self._hyperjobs.expect()
 
     def hyperjob_changed(self, uid: str, cached: CachedHyperJob | None) -> None:
         """Update the parts of a HyperJob, ``None`` if it was deleted or cannot be read."""
-        known = self._hyperjobs if self._hyperjobs is not None else {}
-        if known.get(uid) == cached:
-            return
-        if cached is None:
-            del known[uid]
-        else:
-            known[uid] = cached
-        self._mark_templates_changed(self._templates_by_hyperjob.of(uid))
-        self._notify_change()
+        if self._hyperjobs.update(uid, cached):
+            self._mark_templates_changed(self._hyperjobs.templates_of(uid))
+            self._notify_change()
 
     def data_changed(self, key: TemplateKey, required: DataRequirement | None) -> None:
         """Update what the DataSourceClaims of a workload or HyperJob require; ``None`` if it has none."""
@@ -202,7 +196,7 @@ class Store(ObjectCollections):
         if not self._data:
             return NO_DATA
         names = (cluster.key for cluster in self.clusters)
-        return self._data.of(binding.template, self.template(binding), self._hyperjobs, names)
+        return self._data.of(binding.template, self.template(binding), self._hyperjobs.by_uid, names)
 
     def hyperjob_data(self, hyperjob: TemplateKey) -> DataRequirement:
         """Return what the DataSourceClaims of a HyperJob require of all its parts."""
@@ -212,8 +206,8 @@ class Store(ObjectCollections):
         for key in keys:
             self._mark_templates_changed([key])
             if is_hyperjob(key):
-                for uid in [uid for uid, known in (self._hyperjobs or {}).items() if known.key == key]:
-                    self._mark_templates_changed(self._templates_by_hyperjob.of(uid))
+                for uid in [uid for uid, known in (self._hyperjobs.by_uid or {}).items() if known.key == key]:
+                    self._mark_templates_changed(self._hyperjobs.templates_of(uid))
 
     def _mark_templates_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:
@@ -342,7 +336,7 @@ class Store(ObjectCollections):
             requirements=self._requirements,
             requests=self._requests,
             dispatched_requests=self._dispatched,
-            hyperjobs=self._hyperjobs,
+            hyperjobs=self._hyperjobs.by_uid,
             finished_after=now - self.configuration.cluster_status_settle_period // timedelta(milliseconds=1),
             replaced_integrations=self._recently_replaced(now),
         )
@@ -498,10 +492,7 @@ class Store(ObjectCollections):
             return
         if before is not None and (after is None or after.uid != before.uid):
             self._name_collisions.discard(before.uid)
-        if before is not None and before.hyperjob is not None:
-            self._templates_by_hyperjob.discard(before.hyperjob.hyperjob, before.key)
-        if after is not None and after.hyperjob is not None:
-            self._templates_by_hyperjob.add(after.hyperjob.hyperjob, after.key)
+        self._hyperjobs.template_changed(before, after)
         if after is not None and after.key.kind == VOLCANO_JOB and not self._uids_by_template.of(after.key):
             self._check_name_collision(after, self.bindings.get(binding_key(after)))
         present = after or before

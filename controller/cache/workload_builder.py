@@ -13,6 +13,7 @@ from msgspec.structs import replace as replace_fields
 from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
 from controller.cache.data_requirements import NO_DATA, DataRequirement, eviction_reason, pending_reason
+from controller.cache.hyperjobs import Membership, resolve_membership
 from controller.cache.integrations import Integrations
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -37,7 +38,6 @@ from controller.cache.requests import (
     RequestsResolver,
     RequirementsBuilder,
 )
-from controller.cache.translate.templates import Membership, resolve_membership
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName

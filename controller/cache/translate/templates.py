@@ -1,7 +1,4 @@
-"""Translates Volcano Jobs and templates of configured kinds: requests, queue, priority class and HyperJob.
-
-Only the HyperJob's list decides which Jobs are its parts; the annotation of a Job is untrusted.
-"""
+"""Translates Volcano Jobs and templates of configured kinds: requests, queue, priority class and HyperJob."""
 
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,7 +33,6 @@ from controller.cache.objects import (
     BATCH_JOB,
     POD,
     VOLCANO_JOB,
-    CachedHyperJob,
     CachedTemplate,
     GroupKind,
     HyperJobReference,
@@ -54,7 +50,7 @@ from controller.cache.translate.units import (
     require_few_resources,
     to_milliseconds,
 )
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.requests import (
     Container,
@@ -66,7 +62,6 @@ from controller.engine.state.requests import (
     total_requests,
 )
 from controller.engine.state.resources import EMPTY, Resources
-from controller.engine.state.workloads import HyperJobGang
 
 RequestsOrError = WorkloadRequests | AmountError
 
@@ -88,19 +83,6 @@ class _GroupAnnotation(msgspec.Struct):
     uid: str
     split: str = ""
 
-
-class Membership(NamedTuple):
-    """Properties of a Job that follow from its HyperJob; *created_at* is ``None`` where the Job's own age counts."""
-
-    group: HyperJobGang | None = None
-    created_at: int | None = None
-    hold: Refusal | None = None
-    """Why the Job stays pending: its HyperJob does not list it."""
-
-
-NOT_A_PART = Membership()
-
-_NOT_LISTED = Membership(hold=Refusal(Reason.HYPERJOB_INCOMPLETE, subject="its HyperJob does not list it as a part"))
 
 _GROUP_ANNOTATIONS = msgspec.json.Decoder(_GroupAnnotation)
 
@@ -127,30 +109,6 @@ def hyperjob_reference(meta: ObjectMeta) -> HyperJobReference | None:
     except (msgspec.MsgspecError, RecursionError):
         return None
     return HyperJobReference(uid, written.split) if written.uid == uid else None
-
-
-def resolve_membership(template: CachedTemplate | None, known: Mapping[str, CachedHyperJob] | None) -> Membership:
-    """Return what the HyperJobs *known* say about *template*; *known* is ``None`` without a HyperJob controller.
-
-    A Job that its HyperJob does not list, or that refers to an unknown HyperJob, stays pending: it is about to be
-    deleted, or a user created it.
-    """
-    if template is None or template.hyperjob is None or known is None:
-        return NOT_A_PART
-    uid, split = template.hyperjob
-    hyperjob = known.get(uid)
-    if hyperjob is None or hyperjob.namespace != template.key.namespace:
-        return _NOT_LISTED
-    if hyperjob.split != split or template.key.name not in hyperjob.parts:
-        return _NOT_LISTED
-    # Jobs may be recreated while the HyperJob is pending, so its age counts, but only for Jobs younger than it.
-    created_at = min(hyperjob.created_at, template.created_at)
-    if template.key.name in hyperjob.finished:
-        return Membership(created_at=created_at)
-    finished = len(hyperjob.finished)
-    parts = len(hyperjob.parts) - finished
-    minimum = min(max(hyperjob.minimum - finished, 1), parts)
-    return Membership(HyperJobGang(f"{uid}/{split}", parts, minimum), created_at)
 
 
 def node_claim(pod: PodSpec) -> str | None:
