@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from controller.api.keys import HYPERJOB_KIND
 from controller.cache.objects import (
     VOLCANO_JOB,
     CachedBinding,
@@ -108,11 +107,6 @@ class DataRequirements:
         if held is None:
             return required
         return replace(required, lacking=frozenset(name for name in clusters if name not in held))
-
-
-def is_hyperjob(key: TemplateKey) -> bool:
-    """Return whether a claim with this workload is for the parts of a HyperJob."""
-    return key.kind.startswith(f"{HYPERJOB_KIND}.")
 
 
 def is_placed_by_karmada(binding: CachedBinding) -> bool:

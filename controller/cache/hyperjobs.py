@@ -3,7 +3,7 @@
 Only the list of a HyperJob decides which Jobs are its parts; what a Job says is untrusted.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from controller.cache.index import Index
@@ -56,6 +56,7 @@ class HyperJobs:
     def __init__(self) -> None:
         self.by_uid: dict[str, CachedHyperJob] | None = None
         """``None`` without a HyperJob controller."""
+        self._uids: Index[TemplateKey, str] = Index()
         self._templates: Index[str, TemplateKey] = Index()
 
     def expect(self) -> None:
@@ -67,10 +68,13 @@ class HyperJobs:
         known = self.by_uid if self.by_uid is not None else {}
         if known.get(uid) == cached:
             return False
-        if cached is None:
-            del known[uid]
-        else:
+        before = known.pop(uid, None)
+        if before is not None and before.key is not None:
+            self._uids.discard(before.key, uid)
+        if cached is not None:
             known[uid] = cached
+            if cached.key is not None:
+                self._uids.add(cached.key, uid)
         return True
 
     def template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
@@ -83,3 +87,8 @@ class HyperJobs:
     def templates_of(self, uid: str) -> Iterable[TemplateKey]:
         """Return the templates that name the HyperJob *uid*."""
         return self._templates.of(uid)
+
+    def templates_of_key(self, key: TemplateKey) -> Iterator[TemplateKey]:
+        """Yield the templates that name the HyperJob with this *key*."""
+        for uid in self._uids.of(key):
+            yield from self._templates.of(uid)

@@ -10,7 +10,7 @@ from itertools import islice
 
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
-from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements, is_hyperjob
+from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements
 from controller.cache.event_handler import EventHandler
 from controller.cache.hyperjobs import HyperJobs
 from controller.cache.index import Index, NameCollisions, UnboundJobs, binding_key, colliding_job_key
@@ -205,9 +205,7 @@ class Store(ObjectCollections):
     def _mark_data_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:
             self._mark_templates_changed([key])
-            if is_hyperjob(key):
-                for uid in [uid for uid, known in (self._hyperjobs.by_uid or {}).items() if known.key == key]:
-                    self._mark_templates_changed(self._hyperjobs.templates_of(uid))
+            self._mark_templates_changed(self._hyperjobs.templates_of_key(key))
 
     def _mark_templates_changed(self, keys: Iterable[TemplateKey]) -> None:
         for key in keys:

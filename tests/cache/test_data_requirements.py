@@ -15,6 +15,7 @@ from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.clusters import ClusterName
 from tests.cache.fake_event_handler import upsert
 from tests.cache.objects import ONE_CLUSTER, admission_record, binding, cluster, job, queue
+from tests.work import work_of
 
 ADMITTED_AT = datetime(1970, 1, 1, tzinfo=UTC)
 JOB = TemplateKey(VOLCANO_JOB, "ml", "train")
@@ -95,3 +96,16 @@ def test_parts_follow_the_claim_of_their_hyperjob():
     required = store.data_requirement(next(iter(store.bindings)))
     assert (required.clusters, required.lacking) == (names("m2"), names("m1", "m3"))
     assert isinstance(decisions(store)[0], Admit)
+
+
+def test_new_cluster_costs_linear_work_in_claimed_hyperjobs():
+    def work(count: int) -> int:
+        store = store_with()
+        store.expect_hyperjobs()
+        for number in range(count):
+            key = TemplateKey(GroupKind("HyperJob.training.volcano.sh"), "ml", f"llm-{number}")
+            store.hyperjob_changed(str(number), CachedHyperJob("ml", 0, "s", frozenset({"train"}), 1, key))
+            store.data_changed(key, DataRequirement(clusters=names("m1")))
+        return work_of(lambda: upsert(store, ("clusters", cluster("m9"))))
+
+    assert work(400) < 3 * work(200)
