@@ -170,7 +170,7 @@ def _decode_revision(text: str) -> AppliedRevision:
     """Decode the revision; an invalid one is empty, so that the object is applied again."""
     try:
         return msgspec.json.decode(text, type=AppliedRevision)
-    except msgspec.MsgspecError:
+    except (msgspec.MsgspecError, RecursionError):
         return AppliedRevision()
 
 

@@ -6,10 +6,11 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 import pytest
 
-from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS
+from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PART_ANNOTATION
 from controller.cache.objects import ObjectKey
 from controller.cache.store import Store
 from controller.controllers.hyperjob.controller import HyperJobController, HyperJobDependencies
+from controller.controllers.hyperjob.observed import AppliedRevision, decode_part_job
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
 from controller.kube.errors import NotFound, error_for
@@ -150,6 +151,12 @@ async def test_decisions_wait_for_hyperjobs_during_an_outage_only(status, is_syn
     await asyncio.sleep(60)
     running.cancel()
     assert stage.synced.is_set() == is_synced
+
+
+def test_deeply_nested_revision_of_a_part_counts_as_none():
+    revision = '{"x":' + '{"a":' * 5_000 + "1" + "}" * 5_001
+    job = observed({"metadata": {"name": "llm-t-0"}}, uid="own", annotations={PART_ANNOTATION: revision})
+    assert decode_part_job(job).revision == AppliedRevision()
 
 
 def test_copy_of_a_part_in_another_namespace_is_ignored():
