@@ -39,6 +39,7 @@ class HistoryEndpoint(Endpoint):
         super().__init__(access, per_second=_REQUESTS_PER_SECOND, burst=_BURST, clock=clock)
         self._path = path
         self._replay_seconds = replay_seconds
+        self.long_answer_seconds = _MAX_REPLAYS * replay_seconds
         self._replay_lock = asyncio.Lock()
         self._replays = 0
         self._moments: OrderedDict[object, Moment] = OrderedDict()

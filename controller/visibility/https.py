@@ -19,7 +19,7 @@ from controller.kube.timing import RequestRates
 
 _MAX_CONNECTIONS = 256
 _MAX_IN_PROGRESS = 32
-#: Time for a whole connection: each answer closes its connection.
+#: Time for a whole connection, besides that of a long answer: each answer closes its connection.
 _CONNECTION_SECONDS = 30
 
 _CLOSE = {"Connection": "close"}
@@ -29,6 +29,9 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 class Endpoint:
     """Answers requests of users, each at most *per_second* of them and *burst* at once."""
+
+    long_answer_seconds = 0.0
+    """How long the longest answer takes; connections stay open for so much longer."""
 
     def __init__(
         self, access: Access, *, per_second: float, burst: float, clock: Callable[[], float] = time.monotonic
@@ -89,7 +92,12 @@ async def serve_endpoint(
     endpoint: Endpoint, certificate: Certificate | None, *, host: str, port: int
 ) -> AsyncIterator[int]:
     """Serve *endpoint*; yield the port, which differs from *port* if that is 0."""
-    server = LimitedServer(endpoint.handle, max_connections=_MAX_CONNECTIONS, lifetime_seconds=_CONNECTION_SECONDS)
+    server = LimitedServer(
+        endpoint.handle,
+        max_connections=_MAX_CONNECTIONS,
+        header_seconds=_CONNECTION_SECONDS,
+        lifetime_seconds=_CONNECTION_SECONDS + endpoint.long_answer_seconds,
+    )
     await server.listen(host, port, certificate.context if certificate is not None else None)
     try:
         yield server.port

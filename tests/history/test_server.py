@@ -1,5 +1,6 @@
 """The history endpoint: permissions, limits and invalid requests."""
 
+import time
 from contextlib import asynccontextmanager
 
 import aiohttp
@@ -8,9 +9,12 @@ import pytest
 
 from controller.api.flags import SettingsError
 from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH
+from controller.history import server
+from controller.history.moment import read_moment
 from controller.history.server import HistoryEndpoint
 from controller.history.settings import parse_flags
 from controller.kube.access_reviews import Access
+from controller.visibility import https
 from controller.visibility.https import serve_endpoint
 from tests.history.logs import two_queues
 
@@ -119,6 +123,17 @@ async def test_only_reads_are_served(tmp_path):
         assert (await ask("/metrics"))[0] == 404
         assert (await ask(data=b"x"))[0] == 400
         assert (await ask(f"{MOMENT_PATH}?at=1"))[0] == 404
+
+
+async def test_connection_stays_open_for_a_long_replay(tmp_path, monkeypatch):
+    def replay_slowly(*arguments, **options):
+        time.sleep(0.6)
+        return read_moment(*arguments, **options)
+
+    monkeypatch.setattr(https, "_CONNECTION_SECONDS", 0.2)
+    monkeypatch.setattr(server, "read_moment", replay_slowly)
+    async with served(tmp_path) as (ask, _, _, log):
+        assert (await ask(f"{MOMENT_PATH}?at={log.now}"))[0] == 200
 
 
 async def test_requests_of_one_user_are_limited(tmp_path):
