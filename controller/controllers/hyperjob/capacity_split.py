@@ -62,65 +62,70 @@ class PackingRequest:
     """Minimum number of units of a part."""
 
 
-def pack(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
+def pack(bins: Sequence[ClusterBin], request: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing with the fewest parts, ``None`` if there is none."""
-    order = usable_bins(bins, load, preferred)
+    order = usable_bins(bins, request, preferred)
     by_size = sorted(order, key=lambda cluster: -cluster.capacity)
     preferred_names = [cluster.name for cluster in order if cluster.name in preferred]
-    for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
-        for host in order:
-            if host.leader_capacity < load.min_units:
+    for parts in range(_min_parts(order, request), _max_parts(order, request) + 1):
+        for leader in order:
+            if leader.leader_capacity < request.min_units:
                 continue
-            if host.leader_capacity + _largest_capacity(by_size, host, parts - 1) < load.units:
+            if leader.leader_capacity + _largest_capacity(by_size, leader, parts - 1) < request.units:
                 continue  # the search would find nothing, but slowly
-            chosen = _choose(order, host, load=load, parts=parts, preferred_names=preferred_names)
+            chosen = _choose(order, leader, request=request, parts=parts, preferred_names=preferred_names)
             if chosen:
-                return _assign(order, chosen, host, load)
+                return _assign(order, chosen, leader, request)
     return None
 
 
-def fill_in_order(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
+def fill_in_order(bins: Sequence[ClusterBin], request: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing that fills one cluster after the other, ``None`` if there is none."""
-    order = usable_bins(bins, load, preferred)
-    for parts in range(_min_parts(order, load), _max_parts(order, load) + 1):
+    order = usable_bins(bins, request, preferred)
+    for parts in range(_min_parts(order, request), _max_parts(order, request) + 1):
         chosen = order[:parts]
-        for host in chosen:
-            if host.leader_capacity >= load.min_units and _capacity(chosen, host) >= load.units:
-                return _assign(order, chosen, host, load)
+        for leader in chosen:
+            if leader.leader_capacity >= request.min_units and _capacity(chosen, leader) >= request.units:
+                return _assign(order, chosen, leader, request)
     return None
 
 
-def usable_bins(bins: Sequence[ClusterBin], load: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
+def usable_bins(bins: Sequence[ClusterBin], request: PackingRequest, preferred: Sequence[str]) -> list[ClusterBin]:
     """Return the bins that can hold a part: preferred ones in their order, then by size and name."""
     index = {name: number for number, name in enumerate(preferred)}
-    usable = (cluster for cluster in bins if cluster.capacity >= load.min_units)
+    usable = (cluster for cluster in bins if cluster.capacity >= request.min_units)
     return sorted(
         usable,
-        key=lambda cluster: (index.get(cluster.name, len(index)), -min(cluster.capacity, load.units), cluster.name),
+        key=lambda cluster: (index.get(cluster.name, len(index)), -min(cluster.capacity, request.units), cluster.name),
     )
 
 
-def _min_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
+def _min_parts(order: Sequence[ClusterBin], request: PackingRequest) -> int:
     """Return the minimum number of parts, ignoring pods that must exist once."""
     sums = accumulate(sorted((cluster.capacity for cluster in order), reverse=True))
-    return next((parts for parts, held in enumerate(sums, start=1) if held >= load.units), len(order) + 1)
+    return next((parts for parts, held in enumerate(sums, start=1) if held >= request.units), len(order) + 1)
 
 
-def _max_parts(order: Sequence[ClusterBin], load: PackingRequest) -> int:
-    return min(load.max_parts, load.units // load.min_units, len(order))
+def _max_parts(order: Sequence[ClusterBin], request: PackingRequest) -> int:
+    return min(request.max_parts, request.units // request.min_units, len(order))
 
 
-def _capacity(chosen: Sequence[ClusterBin], host: ClusterBin) -> int:
-    return host.leader_capacity + sum(cluster.capacity for cluster in chosen if cluster is not host)
+def _capacity(chosen: Sequence[ClusterBin], leader: ClusterBin) -> int:
+    return leader.leader_capacity + sum(cluster.capacity for cluster in chosen if cluster is not leader)
 
 
 def _choose(
-    order: Sequence[ClusterBin], host: ClusterBin, *, load: PackingRequest, parts: int, preferred_names: Sequence[str]
+    order: Sequence[ClusterBin],
+    leader: ClusterBin,
+    *,
+    request: PackingRequest,
+    parts: int,
+    preferred_names: Sequence[str],
 ) -> list[ClusterBin] | None:
-    """Return *parts* bins including *host* that hold all units, in the order of preference, ``None`` if impossible."""
-    others = [cluster for cluster in order if cluster is not host]
-    need = load.units - host.leader_capacity
-    chosen: list[ClusterBin] = [host]
+    """Return *parts* bins including *leader* that hold all units, preferred ones first, ``None`` if impossible."""
+    others = [cluster for cluster in order if cluster is not leader]
+    need = request.units - leader.leader_capacity
+    chosen: list[ClusterBin] = [leader]
     for left in range(parts - 1, 0, -1):
         cluster = _choose_next(others, need, left=left, preferred_names=preferred_names)
         if cluster is None:
@@ -150,21 +155,21 @@ def _largest_capacity(by_size: Sequence[ClusterBin], excluded: ClusterBin, count
 
 
 def _assign(
-    order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], host: ClusterBin, load: PackingRequest
+    order: Sequence[ClusterBin], chosen: Sequence[ClusterBin], leader: ClusterBin, request: PackingRequest
 ) -> Shares:
     """Give each chosen bin the minimum, then fill them in order."""
-    assigned = {cluster.name: load.min_units for cluster in chosen}
-    rest = load.units - load.min_units * len(chosen)
+    assigned = {cluster.name: request.min_units for cluster in chosen}
+    rest = request.units - request.min_units * len(chosen)
     for cluster in (cluster for cluster in order if cluster.name in assigned):
-        more = min((cluster.leader_capacity if cluster is host else cluster.capacity) - load.min_units, rest)
+        more = min((cluster.leader_capacity if cluster is leader else cluster.capacity) - request.min_units, rest)
         assigned[cluster.name] += more
         rest -= more
-    return tuple(_host_first(assigned, host.name))
+    return tuple(_leader_first(assigned, leader.name))
 
 
-def _host_first(assigned: dict[str, int], host: str) -> Iterator[tuple[str, int]]:
-    yield host, assigned[host]
-    yield from ((name, units) for name, units in assigned.items() if name != host)
+def _leader_first(assigned: dict[str, int], leader: str) -> Iterator[tuple[str, int]]:
+    yield leader, assigned[leader]
+    yield from ((name, units) for name, units in assigned.items() if name != leader)
 
 
 @dataclass(slots=True)
@@ -193,7 +198,8 @@ class _UnitRequests:
     """Requests of one unit of a template, and of the pods that exist once."""
 
     unit: Resources
-    is_single_instance: Resources
+    single_pods: Resources
+    """Of all pods that exist once together."""
     pods: tuple[Resources, ...]
     tasks: tuple[tuple[Resources, int, int], ...]
     """By task: requests of a pod, number of pods in a unit, and number of pods that exist once."""
@@ -206,10 +212,10 @@ class _UnitRequests:
 
 def _unit_requests(template: JobSpec) -> _UnitRequests:
     requests = pod_requests(template)
-    stretches = equal_units(template)
+    units = equal_units(template)
     tasks = tuple(zip(template.tasks, template.is_single_instance, strict=True))
     once = tuple(task.replicas if is_single else 0 for task, is_single in tasks)
-    unit = tuple(0 if is_single else task.replicas // stretches for task, is_single in tasks)
+    unit = tuple(0 if is_single else task.replicas // units for task, is_single in tasks)
     asked = tuple(request for request, task in zip(requests, template.tasks, strict=True) if task.replicas > 0)
     return _UnitRequests(
         sum_requests(requests, unit), sum_requests(requests, once), asked, tuple(zip(requests, unit, once, strict=True))
@@ -219,16 +225,16 @@ def _unit_requests(template: JobSpec) -> _UnitRequests:
 def place_parts(job: ReplicatedJob, policy: SplitPolicy, tracker: CapacityTracker) -> list[PartShare] | PendingReason:
     """Return the parts of *job* by free capacity, and record their usage; or why there is no solution."""
     template = resize_template(job)
-    need, stretches = _unit_requests(template), equal_units(template)
-    size = template.pods // stretches
+    need, units = _unit_requests(template), equal_units(template)
+    size = template.pods // units
     bins = [_cluster_bin(room, need, tracker) for room in tracker.free if room.has_nodes_for(need.pods)]
     least = -(-(policy.min_replicas or 1) // size)
     preferred = preferred_clusters(job, policy)
     packed = _pack(
-        policy, bins, PackingRequest(stretches, tracker.max_clusters, least), preferred=preferred, tracker=tracker
+        policy, bins, PackingRequest(units, tracker.max_clusters, least), preferred=preferred, tracker=tracker
     )
     if packed is None:
-        return _explain_shortage(need, bins, stretches, tracker=tracker)
+        return _explain_shortage(need, bins, units, tracker=tracker)
     pods = distribute(template, [count * size for _, count in packed])
     requests = pod_requests(template)
     shares = [(name, counts) for (name, _), counts in zip(packed, pods, strict=True)]
@@ -275,7 +281,7 @@ def _fitting_fraction(whole: Resources, room: FreeCapacity) -> Fraction:
 def _pack(
     policy: SplitPolicy,
     bins: Sequence[ClusterBin],
-    load: PackingRequest,
+    request: PackingRequest,
     *,
     preferred: Sequence[str],
     tracker: CapacityTracker,
@@ -284,25 +290,25 @@ def _pack(
     if policy.effective_strategy == "ByResources" and preferred:
         bins = [cluster for cluster in bins if cluster.name in preferred]
     preferred = tuple(dict.fromkeys((*preferred, *tracker.preferred)))
-    way = fill_in_order if policy.effective_strategy == "ByResources" else pack
+    fill = fill_in_order if policy.effective_strategy == "ByResources" else pack
     in_use = [cluster for cluster in bins if cluster.name in tracker.taken]
-    again = way(in_use, load, preferred) if in_use else None
-    if again is not None or len(tracker.taken) >= load.max_parts:
-        return again
-    return way(bins, PackingRequest(load.units, load.max_parts - len(tracker.taken), load.min_units), preferred)
+    packed = fill(in_use, request, preferred) if in_use else None
+    if packed is not None or len(tracker.taken) >= request.max_parts:
+        return packed
+    return fill(
+        bins, PackingRequest(request.units, request.max_parts - len(tracker.taken), request.min_units), preferred
+    )
 
 
 def _cluster_bin(room: FreeCapacity, need: _UnitRequests, tracker: CapacityTracker) -> ClusterBin:
     headroom = tracker.headroom(room)
     plain = _limit_by_nodes(_count_fitting(need.unit, headroom), room, need)
-    if not need.is_single_instance:
+    if not need.single_pods:
         return ClusterBin(room.name, plain, plain)
-    is_leader = (
-        _count_fitting(need.unit, subtract(headroom, need.is_single_instance))
-        if fits(need.is_single_instance, headroom)
-        else -1
+    as_leader = (
+        _count_fitting(need.unit, subtract(headroom, need.single_pods)) if fits(need.single_pods, headroom) else -1
     )
-    return ClusterBin(room.name, plain, _limit_by_nodes(is_leader, room, need, is_leader=True))
+    return ClusterBin(room.name, plain, _limit_by_nodes(as_leader, room, need, is_leader=True))
 
 
 def _limit_by_nodes(most: int, room: FreeCapacity, need: _UnitRequests, *, is_leader: bool = False) -> int:
@@ -326,7 +332,7 @@ def _count_fitting(unit: Resources, headroom: Resources) -> int:
 
 
 def _explain_shortage(
-    need: _UnitRequests, bins: Sequence[ClusterBin], stretches: int, *, tracker: CapacityTracker
+    need: _UnitRequests, bins: Sequence[ClusterBin], units: int, *, tracker: CapacityTracker
 ) -> PendingReason:
     """Return why there is no solution, by the scarcest resource."""
     if not tracker.names:
@@ -334,11 +340,7 @@ def _explain_shortage(
         return PendingReason(Reason.NO_MATCHING_CLUSTER, message)
     if not bins:
         return PendingReason(Reason.INSUFFICIENT_CAPACITY, "no candidate cluster has a node for each of its pods")
-    asked = {
-        name: amount * stretches + need.is_single_instance.get(name, 0)
-        for name, amount in need.unit.items()
-        if amount > 0
-    }
+    asked = {name: amount * units + need.single_pods.get(name, 0) for name, amount in need.unit.items() if amount > 0}
     free = {name: sum(max(tracker.headroom(room).get(name, 0), 0) for room in tracker.free) for name in asked}
     short = min(sorted(asked), key=lambda name: Fraction(free[name], asked[name]), default=None)
     if short is not None and free[short] < asked[short]:

@@ -32,8 +32,8 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
 
     A count that would divide a partition is rounded down, and the rest goes to the next part.
     """
-    line = _pod_sequence(template)
-    block = next(line, None)
+    sequence = _pod_sequence(template)
+    block = next(sequence, None)
     shares: list[PodCounts] = []
     taken = 0
     for index, end in enumerate(accumulate(counts)):
@@ -42,7 +42,7 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
         while block is not None and (is_last or taken + template.tasks[block].partition_step <= end):
             pods[block] += template.tasks[block].partition_step
             taken += template.tasks[block].partition_step
-            block = next(line, None)
+            block = next(sequence, None)
         shares.append(_add_single_tasks(template, tuple(pods), is_first=index == 0))
     return shares
 
@@ -105,10 +105,10 @@ def _pod_sequence(template: JobSpec) -> Iterator[int]:
             yield from (index for _ in range(count))
         return
     scale = lcm(*blocks.values())
-    stands = [
+    positions = [
         ((2 * number + 1) * (scale // count), index) for index, count in blocks.items() for number in range(count)
     ]
-    yield from (index for _, index in sorted(stands))
+    yield from (index for _, index in sorted(positions))
 
 
 def _add_single_tasks(template: JobSpec, pods: PodCounts, *, is_first: bool) -> PodCounts:
@@ -129,10 +129,10 @@ def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
 
 @lru_cache(maxsize=256)
 def _requests(spec: bytes) -> tuple[Resources, ...]:
-    facts = JobTranslator().translate(decode_job(b'{"spec":' + spec + b"}"))
-    if facts.requests is None or facts.requests.job is None:
-        raise SplitError(facts.decode_error)
-    return tuple(pod_request(task.pod) for task in facts.requests.job.tasks)
+    job = JobTranslator().translate(decode_job(b'{"spec":' + spec + b"}"))
+    if job.requests is None or job.requests.job is None:
+        raise SplitError(job.decode_error)
+    return tuple(pod_request(task.pod) for task in job.requests.job.tasks)
 
 
 def sum_requests(requests: tuple[Resources, ...], pods: PodCounts) -> Resources:
