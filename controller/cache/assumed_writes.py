@@ -37,8 +37,8 @@ class AssumedEviction:
 class AssumedRecordUpdate:
     """The nomination or reservation in the record of a pending workload, ``None`` if there is none any more."""
 
-    held: Nomination | None
-    reserved: Reservation | None = None
+    nomination: Nomination | None
+    reservation: Reservation | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,8 +143,8 @@ class AssumedWrites:
 
     def _end_backoff(self, uid: WorkloadUid) -> None:
         """End a backoff that lasts until the next observation."""
-        hold = self._backoffs.get(uid)
-        if hold is not None and hold.until is None:
+        backoff = self._backoffs.get(uid)
+        if backoff is not None and backoff.until is None:
             del self._backoffs[uid]
 
     def forget(self, uid: WorkloadUid) -> None:
@@ -160,11 +160,11 @@ class AssumedWrites:
 
     def backoff(self, uid: WorkloadUid, now: int) -> Refusal | None:
         """Return why *uid* backs off at *now*, ``None`` if it does not."""
-        hold = self._backoffs.get(uid)
-        if hold is not None and hold.until is not None and hold.until <= now:
+        backoff = self._backoffs.get(uid)
+        if backoff is not None and backoff.until is not None and backoff.until <= now:
             del self._backoffs[uid]
             return None
-        return hold
+        return backoff
 
     def placeable_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
         """Return until when a workload that was *evicted* before Karmada placed it may still be placed.

@@ -32,7 +32,7 @@ class SharedStartFailures:
     """Clusters of failed starts by namespace and requests, while the record of a workload names them."""
 
     def __init__(self) -> None:
-        self._requirements: dict[WorkloadUid, FailureKey] = {}
+        self._keys: dict[WorkloadUid, FailureKey] = {}
         """Keys of the workloads with failed starts."""
         self._failed: dict[FailureKey, dict[ClusterName, set[WorkloadUid]]] = {}
         self._expired: dict[WorkloadUid, set[ClusterName]] = {}
@@ -44,33 +44,33 @@ class SharedStartFailures:
     def __bool__(self) -> bool:
         return bool(self._failed)
 
-    def clusters(self, requirements: FailureKey) -> frozenset[ClusterName]:
-        """Return where workloads with these *requirements* did not start."""
-        return frozenset(self._failed.get(requirements, _NO_CLUSTERS))
+    def clusters(self, key: FailureKey) -> frozenset[ClusterName]:
+        """Return where workloads with this *key* did not start."""
+        return frozenset(self._failed.get(key, _NO_CLUSTERS))
 
     def pop_changed_namespaces(self) -> set[str]:
         """Return the namespaces with exclusions that changed since the last call."""
         changed, self.changed_namespaces = self.changed_namespaces, set()
         return changed
 
-    def update(self, uid: WorkloadUid, requirements: FailureKey | None, names: Iterable[ClusterName]) -> None:
+    def update(self, uid: WorkloadUid, key: FailureKey | None, names: Iterable[ClusterName]) -> None:
         """Update the clusters where *uid* did not start."""
-        known = self._requirements.get(uid)
-        if known is not None and requirements is not None and not _has_equal_requests(known, requirements):
+        known = self._keys.get(uid)
+        if known is not None and key is not None and not _has_equal_requests(known, key):
             # It was resized since, and none has failed to start with its new requests.
             self._expired.setdefault(uid, set()).update(self.clusters(known))
-        concerned = [key for key in (known, requirements) if key is not None]
-        before = [self.clusters(key) for key in concerned]
-        wanted = {*names} - self._expired.get(uid, set()) if requirements is not None else set[ClusterName]()
+        concerned = [either for either in (known, key) if either is not None]
+        before = [self.clusters(either) for either in concerned]
+        wanted = {*names} - self._expired.get(uid, set()) if key is not None else set[ClusterName]()
         if known is not None:
             self._drop(known, uid, self.clusters(known))
-            del self._requirements[uid]
-        if requirements is not None and wanted:
-            self._requirements[uid] = requirements
-            failed = self._failed.setdefault(requirements, {})
+            del self._keys[uid]
+        if key is not None and wanted:
+            self._keys[uid] = key
+            failed = self._failed.setdefault(key, {})
             for name in sorted(wanted):
                 failed.setdefault(name, set()).add(uid)
-        changed = (key for key, names in zip(concerned, before, strict=True) if self.clusters(key) != names)
+        changed = (either for either, names in zip(concerned, before, strict=True) if self.clusters(either) != names)
         self.changed_namespaces.update(namespace for namespace, _ in changed)
 
     def retry(self, uid: WorkloadUid) -> None:
@@ -84,22 +84,22 @@ class SharedStartFailures:
 
     def expire(self, names: Collection[ClusterName]) -> None:
         """Let other workloads be tried again on the clusters *names*."""
-        for requirements, failed in list(self._failed.items()):
+        for key, failed in list(self._failed.items()):
             for name in sorted(set(names) & failed.keys()):
-                self.changed_namespaces.add(requirements[0])
+                self.changed_namespaces.add(key[0])
                 for uid in sorted(failed[name]):
                     self._expired.setdefault(uid, set()).add(name)
-                    self._drop(requirements, uid, {name})
+                    self._drop(key, uid, {name})
 
-    def _drop(self, requirements: FailureKey, uid: WorkloadUid, names: Iterable[ClusterName]) -> None:
-        failed = self._failed.get(requirements, {})
+    def _drop(self, key: FailureKey, uid: WorkloadUid, names: Iterable[ClusterName]) -> None:
+        failed = self._failed.get(key, {})
         for name in names:
             uids = failed.get(name, set())
             uids.discard(uid)
             if not uids:
                 failed.pop(name, None)
         if not failed:
-            self._failed.pop(requirements, None)
+            self._failed.pop(key, None)
 
 
 def _has_equal_requests(before: FailureKey, after: FailureKey) -> bool:
@@ -116,7 +116,7 @@ class StartFailures:
         """Clusters where each workload has run since its admission, while it is placed there."""
         self._places: InternPool[frozenset[ClusterName]] = InternPool()
         self._cluster_fingerprints: dict[ClusterName, str] = {}
-        self._left_out: dict[WorkloadUid, dict[ClusterName, str]] = {}
+        self._excluded: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Excluded clusters by workload, with the fingerprint in its record."""
         self._changed: dict[WorkloadUid, dict[ClusterName, str]] = {}
         """Recorded exclusions that no longer count, because the cluster has changed since."""
@@ -168,7 +168,7 @@ class StartFailures:
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
         if not recorded:
-            if uid in self._left_out or uid in self._changed:
+            if uid in self._excluded or uid in self._changed:
                 self._forget_exclusions(uid)
             return _NO_CLUSTERS
         changed = self._changed.get(uid, {})
@@ -181,7 +181,7 @@ class StartFailures:
         _set_or_delete(
             self._changed, uid, {name: fingerprint for name, fingerprint in changed.items() if name in recorded}
         )
-        _set_or_delete(self._left_out, uid, unchanged)
+        _set_or_delete(self._excluded, uid, unchanged)
         return frozenset(unchanged)
 
     def retry(self, uid: WorkloadUid) -> None:
@@ -196,7 +196,7 @@ class StartFailures:
         self.shared.forget(uid)
 
     def _forget_exclusions(self, uid: WorkloadUid) -> None:
-        self._left_out.pop(uid, None)
+        self._excluded.pop(uid, None)
         self._changed.pop(uid, None)
 
     def cluster_changed(self, cluster: Cluster | None, name: ClusterName) -> list[WorkloadUid]:
@@ -207,7 +207,7 @@ class StartFailures:
         if before is None or now == before:
             return []
         self.shared.expire({name})
-        return [uid for uid, known in self._left_out.items() if name in known]
+        return [uid for uid, known in self._excluded.items() if name in known]
 
     def _unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
         """Return which of the *recorded* clusters have unchanged fingerprints."""
@@ -258,7 +258,7 @@ def cluster_fingerprint(cluster: Cluster) -> str:
 def _set_or_delete(
     known: dict[WorkloadUid, dict[ClusterName, str]], uid: WorkloadUid, fingerprints: dict[ClusterName, str]
 ) -> None:
-    """Store *marks*, or delete the entry if there are none."""
+    """Store *fingerprints*, or delete the entry if there are none."""
     if fingerprints:
         known[uid] = fingerprints
     else:

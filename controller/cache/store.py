@@ -415,7 +415,7 @@ class Store(ObjectCollections):
         outcomes = self._assumed.outcomes(uid)
         return LocalState(
             outcomes,
-            hold=self._backoff(binding, now),
+            backoff=self._backoff(binding, now),
             placeable_until=placeable_until,
             retry_requested=uid in self._resumed,
             has_run=self.start_failures.has_run(binding),

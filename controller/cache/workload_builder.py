@@ -85,7 +85,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """State of a binding that only this process knows: its writes in progress, a backoff, where it has run."""
 
     outcomes: tuple[AssumedOutcome, ...] = ()
-    hold: Refusal | None = None
+    backoff: Refusal | None = None
+    """Why it is not considered after a failed write or start, and until when."""
     placeable_until: int | None = None
     """Until when Karmada may still place it although it was evicted before it was placed (P5)."""
     retry_requested: bool = False
@@ -117,11 +118,11 @@ class _Status(msgspec.Struct, frozen=True):
     admission: Admission | None = None
     hold: Refusal | None = None
     conditions: tuple[BindingCondition, ...] = ()
-    held: Nomination | None = None
-    reserved: Reservation | None = None
+    nomination: Nomination | None = None
+    reservation: Reservation | None = None
     evictions: int = 0
     failed_starts: int = 0
-    stays_until: int = 0
+    eviction_retry_at: int = 0
 
 
 class _Inputs(msgspec.Struct, frozen=True):
@@ -298,9 +299,9 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         preserved=binding.details.preserved,
         has_long_grace_period=inputs.requests is not None and inputs.requests.has_long_grace_period,
         preempts=context.priorities.preempts(priority_class),
-        nomination=status.held,
-        reservation=status.reserved,
-        eviction_retry_at=status.stays_until,
+        nomination=status.nomination,
+        reservation=status.reservation,
+        eviction_retry_at=status.eviction_retry_at,
         last_admission=_finished_admission(inputs, status, context.finished_after),
     )
 
@@ -399,25 +400,29 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
     record = inputs.binding.record
     if record is None:
         return status
-    held = None
+    nomination = None
     if (
         record.nominated_cluster
         and record.nominated_at is not None
         and record.nominated_requests is not None
         and not record.admits
     ):
-        held = Nomination(
+        nomination = Nomination(
             record.nominated_cluster, record.nominated_at, record.nomination_rank or 0, record.nominated_requests
         )
-    reserved = None
-    if record.reserved_since is not None and held is None and not record.admits:
+    reservation = None
+    if record.reserved_since is not None and nomination is None and not record.admits:
         reserved_clusters = sorted((record.reserved_clusters or {}).items())
         booked = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
-        reserved = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
-    if (held, reserved, record.evictions, record.attempts) == (None, None, 0, 0):
+        reservation = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
+    if (nomination, reservation, record.evictions, record.attempts) == (None, None, 0, 0):
         return status
     return replace_fields(
-        status, held=held, reserved=reserved, evictions=record.evictions, failed_starts=record.attempts
+        status,
+        nomination=nomination,
+        reservation=reservation,
+        evictions=record.evictions,
+        failed_starts=record.attempts,
     )
 
 
@@ -425,12 +430,12 @@ def _with_local_state(status: _Status, local_state: LocalState) -> _Status:
     """Return *status* as it will be once the writes in progress are observed."""
     for outcome in local_state.outcomes:
         status = _apply_outcome(status, outcome)
-    hold = local_state.hold
-    if hold is None or status.state in {WorkloadState.FINISHED, None}:
+    backoff = local_state.backoff
+    if backoff is None or status.state in {WorkloadState.FINISHED, None}:
         return status
     if status.state is WorkloadState.ADMITTED:
-        return replace_fields(status, stays_until=hold.until or 0)
-    return replace_fields(status, hold=hold if status.hold is None else min(hold, status.hold, key=precedence))
+        return replace_fields(status, eviction_retry_at=backoff.until or 0)
+    return replace_fields(status, hold=backoff if status.hold is None else min(backoff, status.hold, key=precedence))
 
 
 def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
@@ -438,7 +443,7 @@ def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
     match outcome:
         case Admission() if status.state in {WorkloadState.PENDING, None}:
             return replace_fields(
-                status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, held=None, reserved=None
+                status, state=WorkloadState.ADMITTED, admission=outcome, hold=None, nomination=None, reservation=None
             )
         case AssumedEviction() if status.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
@@ -446,7 +451,7 @@ def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
             past = past.after_eviction(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
             return replace_fields(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
         case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:
-            return replace_fields(status, held=outcome.held, reserved=outcome.reserved)
+            return replace_fields(status, nomination=outcome.nomination, reservation=outcome.reservation)
     return status
 
 
