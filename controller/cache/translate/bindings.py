@@ -302,22 +302,13 @@ class BindingTranslator:
         items = binding.status.aggregated_status
         if not items:
             return (), None
-        ending = self.integrations.finished_rule(template.kind)
-        courses = [read_progress(item.status, template.kind, ending) for item in items]
-        progress = tuple(
-            ClusterProgress(
-                ClusterName(sys.intern(item.cluster_name)),
-                course.phase,
-                course.has_run,
-                course.pods,
-                course.replicas,
-                course.failed,
-                course.outdated_replicas,
-                course.template_generation,
-            )
-            for item, course in zip(items, courses, strict=True)
-        )
-        ends = [course.ended_at for course in courses if course.ended_at is not None]
+        rule = self.integrations.finished_rule(template.kind)
+        reports = [
+            read_progress(ClusterName(sys.intern(item.cluster_name)), item.status, template.kind, rule)
+            for item in items
+        ]
+        progress = tuple(reported for reported, _ in reports)
+        ends = [ended_at for _, ended_at in reports if ended_at is not None]
         return self._progress.get(progress, lambda: progress), max(ends, default=None)
 
 

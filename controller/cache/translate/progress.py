@@ -4,13 +4,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
 from controller.cache.integrations import FieldPath, FinishedRule
-from controller.cache.objects import BATCH_JOB, POD, VOLCANO_JOB, GroupKind, WorkloadPhase
+from controller.cache.objects import BATCH_JOB, POD, VOLCANO_JOB, ClusterProgress, GroupKind, WorkloadPhase
 from controller.cache.translate.units import to_milliseconds
+from controller.engine.state.clusters import ClusterName
 
 #: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
@@ -31,44 +32,33 @@ _MAX_TASKS = 1000
 _MAX_PODS = 10**6
 
 
-class JobProgress(NamedTuple):
-    """Progress of a workload in one cluster, now and before."""
+def read_progress(
+    cluster: ClusterName, status: msgspec.Raw, kind: GroupKind, rule: FinishedRule
+) -> tuple[ClusterProgress, int | None]:
+    """Return the progress in the *status* that *cluster* reports of a workload of *kind*, and when it finished there.
 
-    phase: WorkloadPhase = WorkloadPhase.WAITING
-    has_run: bool = False
-    ended_at: int | None = None
-    """When it finished, by that cluster's clock, in milliseconds; ``None`` if it has not, or if unknown."""
-    pods: tuple[tuple[str, int], ...] = ()
-    """Number of pods that hold resources, by task name."""
-    replicas: int = 0
-    failed: bool = False
-    """It finished without success."""
-    outdated_replicas: int = 0
-    """Replicas of an earlier template, while a rollout is paused or not complete."""
-    template_generation: int | None = None
-
-
-def read_progress(status: msgspec.Raw, kind: GroupKind, rule: FinishedRule) -> JobProgress:
-    """Return the progress in *status* of a workload of *kind*; an unreadable status has none."""
+    The time is that of the cluster's clock in milliseconds; ``None`` if it has not finished, or if unknown. An
+    unreadable status has no progress.
+    """
     try:
         document = msgspec.json.decode(status)
     except (ValueError, RecursionError):
-        return JobProgress()
+        return ClusterProgress(cluster, WorkloadPhase.WAITING), None
     phase = _phase(document, rule)
-    replicas, generation = (
-        _bounded_count(value_at(document, ("replicas",))),
-        value_at(document, (_TEMPLATE_GENERATION,)),
-    )
-    return JobProgress(
+    is_finished = phase is WorkloadPhase.FINISHED
+    replicas = _bounded_count(value_at(document, ("replicas",)))
+    generation = value_at(document, (_TEMPLATE_GENERATION,))
+    progress = ClusterProgress(
+        cluster,
         phase,
         _has_run(document) or _may_have_started(document, kind, rule),
-        _ended_at(document, rule) if phase is WorkloadPhase.FINISHED else None,
         _pods(document),
         replicas,
-        failed=phase is WorkloadPhase.FINISHED and _has_failed(document, rule),
+        failed=is_finished and _has_failed(document, rule),
         outdated_replicas=_outdated(document, replicas),
         template_generation=generation if isinstance(generation, int) else None,
     )
+    return progress, _ended_at(document, rule) if is_finished else None
 
 
 def _outdated(document: Any, replicas: int) -> int:

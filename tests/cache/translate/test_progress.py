@@ -7,8 +7,9 @@ import pytest
 
 from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache.integrations import Integrations
-from controller.cache.objects import VOLCANO_JOB, GroupKind, WorkloadPhase
-from controller.cache.translate.progress import JobProgress, read_progress
+from controller.cache.objects import VOLCANO_JOB, ClusterProgress, GroupKind, WorkloadPhase
+from controller.cache.translate.progress import read_progress
+from controller.engine.state.clusters import ClusterName
 
 DONE = Finished(path="phase", values=("Succeeded",))
 GATES = Integrations(
@@ -25,8 +26,9 @@ WORKFLOW, POD = GroupKind("Workflow.argoproj.io"), GroupKind("Pod.")
 PYTORCH_JOB, RAY_CLUSTER = GroupKind("PyTorchJob.kubeflow.org"), GroupKind("RayCluster.ray.io")
 
 
-def progress_of(kind: GroupKind, status: object) -> JobProgress:
-    return read_progress(msgspec.Raw(json.dumps(status).encode()), kind, GATES.finished_rule(kind))
+def progress_of(kind: GroupKind, status: object) -> ClusterProgress:
+    raw = msgspec.Raw(json.dumps(status).encode())
+    return read_progress(ClusterName("m1"), raw, kind, GATES.finished_rule(kind))[0]
 
 
 @pytest.mark.parametrize(
@@ -99,4 +101,7 @@ def test_status_of_unknown_form_counts_as_started(kind, status, has_run):
 
 def test_too_deeply_nested_status_has_no_progress():
     deep = msgspec.Raw(b"[" * 100_000 + b"]" * 100_000)
-    assert read_progress(deep, VOLCANO_JOB, GATES.finished_rule(VOLCANO_JOB)).phase is WorkloadPhase.WAITING
+    assert (
+        read_progress(ClusterName("m1"), deep, VOLCANO_JOB, GATES.finished_rule(VOLCANO_JOB))[0].phase
+        is WorkloadPhase.WAITING
+    )
