@@ -150,7 +150,7 @@ class DispatchedRequests:
     """Stores what clusters may run of each placed workload: its requests, until it has left the clusters."""
 
     def __init__(self) -> None:
-        self._demands: dict[WorkloadUid, WorkloadRequests] = {}
+        self._dispatched: dict[WorkloadUid, WorkloadRequests] = {}
         self._rollouts: dict[WorkloadUid, _Rollout] = {}
 
     def effective_requests(
@@ -165,13 +165,13 @@ class DispatchedRequests:
             if not binding.progress and not binding.details.evicting:
                 self.forget(binding.uid)
             return requests
-        known = self._demands.get(binding.uid)
+        known = self._dispatched.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, _placed_requests(binding, requests))
         if requests is not None:
             # A workload that is scaled to zero may leave its clusters before they have stopped its replicas.
             if requests.total or not any(reported.replicas for reported in binding.progress):
-                self._demands[binding.uid] = requests
+                self._dispatched[binding.uid] = requests
             if requests.replicas and requests.job is None:
                 return self._with_outdated_replicas(binding, requests, generation)
         return requests
@@ -203,11 +203,11 @@ class DispatchedRequests:
 
         Karmada dispatches no change of its template to them any more.
         """
-        return self._demands.get(uid)
+        return self._dispatched.get(uid)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload, or one that has left its clusters."""
-        self._demands.pop(uid, None)
+        self._dispatched.pop(uid, None)
         self._rollouts.pop(uid, None)
 
 

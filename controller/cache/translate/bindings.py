@@ -71,33 +71,33 @@ class PlacementError(ValueError):
     """An invalid placement, or one that is too large; the message names the field."""
 
 
-def translate_placement(wire_placement: wire.Placement | None) -> Placement:
+def translate_placement(placement: wire.Placement | None) -> Placement:
     """Return the engine's form of a placement; without one, any cluster."""
-    if wire_placement is None:
+    if placement is None:
         return ANY_CLUSTER
-    _check_size(wire_placement)
-    scheduling = wire_placement.replica_scheduling
+    _check_size(placement)
+    scheduling = placement.replica_scheduling
     divided = scheduling is not None and scheduling.replica_scheduling_type in {"", "Divided"}
     return Placement(
-        affinity=_affinity(wire_placement.cluster_affinity) if wire_placement.cluster_affinity else None,
+        affinity=_affinity(placement.cluster_affinity) if placement.cluster_affinity else None,
         terms=tuple(
             Term(term.affinity_name, _affinity(term), tuple(map(_affinity, term.overflow_affinities)))
-            for term in wire_placement.cluster_affinities
+            for term in placement.cluster_affinities
         ),
-        tolerations=tuple(_tolerations(wire_placement.cluster_tolerations)),
-        spread=tuple(_spread(constraint) for constraint in wire_placement.spread_constraints),
+        tolerations=tuple(_tolerations(placement.cluster_tolerations)),
+        spread=tuple(_spread(constraint) for constraint in placement.spread_constraints),
         divided=divided,
         weights=_weights(scheduling) if divided and scheduling else (),
         aggregated=divided and scheduling is not None and scheduling.replica_division_preference == "Aggregated",
     )
 
 
-def _check_size(wire_placement: wire.Placement) -> None:
+def _check_size(placement: wire.Placement) -> None:
     """Raise `PlacementError` if comparing the placement with each cluster would be too expensive."""
-    terms = len(wire_placement.cluster_affinities)
+    terms = len(placement.cluster_affinities)
     if terms > MAX_TERMS:
         raise PlacementError(f"spec.placement: {terms} clusterAffinities are too many; use at most {MAX_TERMS}")
-    size = _size(wire_placement)
+    size = _size(placement)
     if size > MAX_CONDITIONS:
         raise PlacementError(
             f"spec.placement: {size} names, expressions, values, tolerations, constraints and weights are too many;"
@@ -105,41 +105,41 @@ def _check_size(wire_placement: wire.Placement) -> None:
         )
 
 
-def _size(wire_placement: wire.Placement) -> int:
-    preference = wire_placement.replica_scheduling.weight_preference if wire_placement.replica_scheduling else None
+def _size(placement: wire.Placement) -> int:
+    preference = placement.replica_scheduling.weight_preference if placement.replica_scheduling else None
     weights = preference.static_weight_list if preference else []
-    own = [wire_placement.cluster_affinity] if wire_placement.cluster_affinity else []
-    affinities = [*own, *wire_placement.cluster_affinities, *(weight.target_cluster for weight in weights)]
+    own = [placement.cluster_affinity] if placement.cluster_affinity else []
+    affinities = [*own, *placement.cluster_affinities, *(weight.target_cluster for weight in weights)]
     return (
-        len(wire_placement.cluster_tolerations)
-        + len(wire_placement.spread_constraints)
+        len(placement.cluster_tolerations)
+        + len(placement.spread_constraints)
         + len(weights)
         + sum(_affinity_size(affinity) for affinity in affinities)
     )
 
 
-def _affinity_size(wire_placement: wire.ClusterAffinity) -> int:
-    labels = wire_placement.label_selector
+def _affinity_size(affinity: wire.ClusterAffinity) -> int:
+    labels = affinity.label_selector
     expressions = [
         *(labels.match_expressions if labels else ()),
-        *(wire_placement.field_selector.match_expressions if wire_placement.field_selector else ()),
+        *(affinity.field_selector.match_expressions if affinity.field_selector else ()),
     ]
     return (
-        len(wire_placement.cluster_names)
-        + len(wire_placement.exclude)
+        len(affinity.cluster_names)
+        + len(affinity.exclude)
         + (len(labels.match_labels) if labels else 0)
         + sum(1 + len(expression.values) for expression in expressions)
-        + sum(_affinity_size(further) for further in wire_placement.overflow_affinities)
+        + sum(_affinity_size(further) for further in affinity.overflow_affinities)
     )
 
 
-def _affinity(wire_placement: wire.ClusterAffinity) -> Affinity:
-    labels = wire_placement.label_selector
+def _affinity(affinity: wire.ClusterAffinity) -> Affinity:
+    labels = affinity.label_selector
     return Affinity(
-        names=tuple(ClusterName(name) for name in wire_placement.cluster_names),
-        excluded=frozenset(ClusterName(name) for name in wire_placement.exclude),
+        names=tuple(ClusterName(name) for name in affinity.cluster_names),
+        excluded=frozenset(ClusterName(name) for name in affinity.exclude),
         labels=_labels(labels) if labels else (),
-        fields=_requirements(wire_placement.field_selector.match_expressions) if wire_placement.field_selector else (),
+        fields=_requirements(affinity.field_selector.match_expressions) if affinity.field_selector else (),
     )
 
 
@@ -161,22 +161,20 @@ def _operator(name: str) -> Operator:
     return _OPERATORS[name]
 
 
-def _tolerations(wire_placement: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
+def _tolerations(tolerations: Iterable[wire.ClusterToleration]) -> Iterable[Toleration]:
     """Yield the tolerations with a known operator; the others tolerate nothing."""
-    for toleration in wire_placement:
+    for toleration in tolerations:
         if toleration.operator in {"", "Equal"}:
             yield Toleration(toleration.key, "Equal", toleration.value, toleration.effect)
         elif toleration.operator == "Exists":
             yield Toleration(toleration.key, "Exists", toleration.value, toleration.effect)
 
 
-def _spread(wire_placement: wire.SpreadConstraint) -> Spread:
+def _spread(constraint: wire.SpreadConstraint) -> Spread:
     by = (
-        f"label:{wire_placement.spread_by_label}"
-        if wire_placement.spread_by_label
-        else wire_placement.spread_by_field or "cluster"
+        f"label:{constraint.spread_by_label}" if constraint.spread_by_label else constraint.spread_by_field or "cluster"
     )
-    return Spread(by, max(wire_placement.min_groups, 1), max(wire_placement.max_groups, 0))
+    return Spread(by, max(constraint.min_groups, 1), max(constraint.max_groups, 0))
 
 
 def _weights(scheduling: wire.ReplicaScheduling) -> tuple[StaticWeight, ...]:

@@ -99,11 +99,12 @@ def translate_priority_class(priority_class: PriorityClass) -> CachedPriorityCla
 
 def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_estimate: bool = False) -> Policy:
     """Return the parts of *configuration* that decisions depend on; *can_estimate*: estimators can be queried."""
-    growth = configuration.resize
     return Policy(
         queue_order=configuration.queue_order,
         tenant_fairness=configuration.tenant_fairness,
-        resize=Resize(evict=growth.action == "Evict", grace_ms=growth.grace_period // _MILLISECOND),
+        resize=Resize(
+            evict=configuration.resize.action == "Evict", grace_ms=configuration.resize.grace_period // _MILLISECOND
+        ),
         settle_ms=configuration.cluster_status_settle_period // _MILLISECOND,
         startup_timeout_ms=configuration.startup_timeout // _MILLISECOND,
         head_reservation=HeadReservation(

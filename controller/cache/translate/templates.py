@@ -170,7 +170,7 @@ class JobTranslator:
 
     def __init__(self, names: TemplateNames | None = None) -> None:
         self._names = names or TemplateNames()
-        self._demands: InternPool[RequestsOrError] = InternPool()
+        self._interned_requests: InternPool[RequestsOrError] = InternPool()
 
     def translate(self, job: wire.ObservedJob) -> CachedTemplate:
         """Return the cached form of *job*."""
@@ -197,7 +197,7 @@ class JobTranslator:
 
     def _counted(self, job: wire.Job) -> RequestsOrError:
         spec = job.spec
-        return self._demands.get(fingerprint(spec.min_available, spec.tasks), lambda: _job_requests(spec))
+        return self._interned_requests.get(fingerprint(spec.min_available, spec.tasks), lambda: _job_requests(spec))
 
 
 def _published_reason(state: wire.JobState) -> str | None:
@@ -296,7 +296,7 @@ class TemplateTranslator:
     """Translates templates; equal pod templates share one value of requests."""
 
     def __init__(self) -> None:
-        self._demands: InternPool[RequestsOrError] = InternPool()
+        self._interned_requests: InternPool[RequestsOrError] = InternPool()
 
     def translate(self, template: wire.Template, integration: Integration) -> CachedTemplate:
         """Return the cached form of *template*; lists omit the kind, so it comes from the integration."""
@@ -322,7 +322,7 @@ class TemplateTranslator:
         """Return the requests of all pods, ``None`` for an object without a pod template."""
         replicated = tuple(_replicated_pods(document, integration))
         return (
-            self._demands.get(fingerprint(replicated), lambda: _integration_requests(replicated))
+            self._interned_requests.get(fingerprint(replicated), lambda: _integration_requests(replicated))
             if replicated
             else None
         )
