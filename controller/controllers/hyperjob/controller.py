@@ -17,7 +17,7 @@ import structlog
 
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
-from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource, binding_name
 from controller.cache.dynamic_informers import listable_path
 from controller.cache.objects import (
     VOLCANO_JOB,
@@ -148,7 +148,7 @@ class HyperJobController:
 
     def placement(self, namespace: str, job: str) -> PartPlacement | None:
         """Return the placement of a Job's binding, ``None`` if it has none."""
-        binding = self._dependencies.binding(BindingKey(namespace, f"{job}-job"))
+        binding = self._dependencies.binding(BindingKey(namespace, binding_name(job, JOBS.kind)))
         if binding is None or binding.template != TemplateKey(VOLCANO_JOB, namespace, job):
             return None
         known = self._jobs.get(ObjectKey(namespace, job))

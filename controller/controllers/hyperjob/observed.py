@@ -15,7 +15,6 @@ from controller.api.hyperjobs import (
     HyperJob,
     HyperJobError,
     HyperJobStatus,
-    Metadata,
     PartPhase,
     PartStatus,
     read_hyperjob,
@@ -172,13 +171,6 @@ def _decode_revision(text: str) -> AppliedRevision:
         return msgspec.json.decode(text, type=AppliedRevision)
     except (msgspec.MsgspecError, RecursionError):
         return AppliedRevision()
-
-
-def metadata_of(observed: ObservedHyperJob) -> Metadata:
-    """Return the metadata of a HyperJob that could not be read."""
-    return Metadata(
-        name=observed.key.name, namespace=observed.key.namespace, uid=observed.uid, generation=observed.generation
-    )
 
 
 def field_hashes(document: Mapping[str, Any]) -> "array[int]":

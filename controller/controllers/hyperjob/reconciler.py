@@ -24,7 +24,6 @@ from controller.controllers.hyperjob.observed import (
     PartPlacement,
     has_all_fields,
     has_moved,
-    metadata_of,
 )
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.controllers.hyperjob.state import HyperJobState, compute_state
@@ -381,7 +380,7 @@ class Reconciler:
         status = HyperJobStatus(
             phase="Pending",
             message=f"it cannot be read: {seen.decode_error}",
-            observed_generation=metadata_of(seen).generation,
+            observed_generation=seen.generation,
             replicated_jobs_status=before.replicated_jobs_status,
             split_count=before.split_count,
             split=before.split,

@@ -74,13 +74,12 @@ def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Ite
             continue
         was = before.get(kind)
         status = "True" if holds else "False"
-        same = was is not None and was.status == status
         yield Condition(
             type=kind,
-            status="True" if holds else "False",
+            status=status,
             reason=state.reason or state.phase,
             message=state.message if kind == state.phase else "",
-            last_transition_time=was.last_transition_time if was and same else time,
+            last_transition_time=was.last_transition_time if was is not None and was.status == status else time,
             observed_generation=hyperjob.metadata.generation,
         )
 
