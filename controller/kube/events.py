@@ -78,7 +78,7 @@ class Event:
 
 def build_events(message: EventMessage, instance: str, now: int) -> list[Event]:
     """Return one event for each object that *message* regards; *now* is in milliseconds."""
-    note = _truncate(message.note(), _MAX_NOTE_BYTES)
+    note = truncate(message.note(), _MAX_NOTE_BYTES)
     return [_build_event(message, about, note=note, instance=instance, now=now) for about in message.regarding]
 
 
@@ -103,7 +103,7 @@ def _build_event(message: EventMessage, about: Reference, *, note: str, instance
         "metadata": {"name": name, "namespace": namespace},
         "eventTime": _format_time(now),
         "reportingController": REPORTING_CONTROLLER,
-        "reportingInstance": _truncate(instance, _MAX_INSTANCE_BYTES),
+        "reportingInstance": truncate(instance, _MAX_INSTANCE_BYTES),
         "action": message.action,
         "reason": message.reason,
         "regarding": _object_reference(about),
@@ -123,6 +123,6 @@ def _format_time(now: int) -> str:
     return datetime.fromtimestamp(now / 1000, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
 
 
-def _truncate(text: str, most: int) -> str:
+def truncate(text: str, most: int) -> str:
     """Return *text*, truncated to *most* bytes."""
     return text if len(text.encode()) <= most else text.encode()[: most - 4].decode(errors="ignore") + " ..."

@@ -20,7 +20,7 @@ from controller.api.hyperjobs import (
     read_hyperjob,
     read_status,
 )
-from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
+from controller.api.keys import JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
 from controller.cache.objects import ObjectKey
 
 POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
@@ -71,8 +71,6 @@ class ObservedChild:
     key: ObjectKey
     owner: str
     """UID of its controlling owner; empty if it has none."""
-    hyperjob: str
-    """The HyperJob's name in its label; only a hint."""
     revision: AppliedRevision
     deleting: bool
     fields: "array[int]"
@@ -151,7 +149,6 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
         resource_version=int(metadata["resourceVersion"]),
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
         owner=owner,
-        hyperjob=metadata.get("labels", {}).get(HYPERJOB_NAME_LABEL, ""),
         revision=revision,
         deleting="deletionTimestamp" in metadata,
         # Tenants may label large Jobs. An object without owner is never compared, one without revision always applied.

@@ -15,6 +15,7 @@ from controller.cache.translate.units import format_time
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Assignment
+from controller.kube.events import truncate
 from controller.scheduling.workload_events import pending_note
 
 #: Age after which a job without a binding is reported as selected by no policy; Karmada claims a job within seconds.
@@ -95,19 +96,10 @@ def status_patch(job: CachedTemplate, status: PendingStatus) -> Mapping[str, Any
     state = {
         "phase": "Pending",
         "reason": status.reason,
-        "message": _truncate(status.message()),
+        "message": truncate(status.message(), _MAX_MESSAGE_BYTES),
         "lastTransitionTime": format_time(status.since),
     }
     return {
         "metadata": {"uid": job.uid, "resourceVersion": str(job.resource_version)},
         "status": {"state": state},
     }
-
-
-def _truncate(text: str) -> str:
-    encoded = text.encode()
-    return (
-        text
-        if len(encoded) <= _MAX_MESSAGE_BYTES
-        else encoded[: _MAX_MESSAGE_BYTES - 4].decode(errors="ignore") + " ..."
-    )

@@ -54,7 +54,7 @@ class QueueHierarchy:
         """Return the state in the queue's status; the default is Open."""
         return self.queues[name].state or QueueState.OPEN
 
-    def closed_ancestor(self, name: str) -> str | None:
+    def closed_parent(self, name: str) -> str | None:
         """Return the parent of *name* if it is closed or closing."""
         parent = self.queues[name].parent
         closed = {QueueState.CLOSED, QueueState.CLOSING}
@@ -83,7 +83,7 @@ def _close(
 
 def open_queue(hierarchy: QueueHierarchy, name: str) -> list[QueueChange]:
     """Return the changes that open the queue *name*, and the descendants that were closed with it."""
-    parent = hierarchy.closed_ancestor(name)
+    parent = hierarchy.closed_parent(name)
     if parent is not None:
         raise CommandError(
             f"queue {name!r} cannot be opened while its parent {parent!r} is closed; open the parent first"
