@@ -13,7 +13,7 @@ import structlog
 
 from controller.kube.client import Api
 from controller.kube.errors import Invalid, NotFound
-from controller.kube.serving_certificate import RegisteredWebhook, read_webhooks, webhook_kind
+from controller.kube.webhook_configurations import RegisteredWebhook, read_webhooks, webhook_kind
 
 log = structlog.get_logger(__name__)
 

@@ -23,8 +23,8 @@ from console.settings import ConsoleSettings
 from console.views.listing import BadQueryError, ForbiddenError, NotVisibleError, Query
 from controller.kube.access_reviews import RefusedError, User, failure
 from controller.kube.errors import ApiError
-from controller.kube.listener import Handshakes, Listener
-from controller.kube.serving_certificate import Certificate, abort
+from controller.kube.listener import Handshakes, Listener, abort
+from controller.kube.serving_certificate import Certificate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 

@@ -19,8 +19,8 @@ from controller.kube.certificates import is_issued_by, load_certificates
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.informer import Informer, ObjectName, object_name
-from controller.kube.serving_certificate import read_webhooks, webhook_kind
 from controller.kube.watch_events import DECODE_ERRORS
+from controller.kube.webhook_configurations import read_webhooks, webhook_kind
 from webhook.queue_cache import CachedQueue, QueueCache, decode_cached
 
 log = structlog.get_logger(__name__)

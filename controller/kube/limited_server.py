@@ -13,8 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from aiohttp.http_parser import RawRequestMessage
 from aiohttp.web_protocol import RequestHandler
 
-from controller.kube.listener import HANDSHAKE_SECONDS, Handshakes, Listener
-from controller.kube.serving_certificate import abort
+from controller.kube.listener import HANDSHAKE_SECONDS, Handshakes, Listener, abort
 
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 

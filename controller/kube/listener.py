@@ -127,3 +127,10 @@ class Listener:
                 ssl_handshake_timeout=self._tls.seconds,
                 ssl_shutdown_timeout=_CLOSING_SECONDS,
             )
+
+
+def abort(transport: asyncio.Transport) -> None:
+    """Close a connection at once."""
+    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
+    with suppress(AttributeError):
+        transport.abort()

@@ -1,4 +1,4 @@
-"""Follows the serving certificate in a folder, and reads the CA bundles that the API server trusts for webhooks.
+"""Follows the serving certificate in a folder.
 
 Changed files are reloaded without closing connections; each new connection gets the newest valid pair. A missing,
 partly written, mismatched or expired pair makes the server not ready, with a remedy, until the files are correct again.
@@ -6,21 +6,17 @@ A served pair that callers can verify is not replaced by one that they cannot ve
 """
 
 import asyncio
-import contextlib
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import NoReturn
 
-import msgspec
 import structlog
 from cryptography import x509
 
 from controller.kube.certificates import load_certificates
-from controller.kube.client import Api
-from controller.kube.errors import NotFound
 
 log = structlog.get_logger(__name__)
 
@@ -197,13 +193,6 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     return LoadedCertificate(context, chain[0].not_valid_before_utc, chain[0].not_valid_after_utc, contents, chain)
 
 
-def abort(transport: asyncio.Transport) -> None:
-    """Close a connection at once."""
-    # In early Python 3.11 a closed TLS transport has no connection left, and abort raises.
-    with contextlib.suppress(AttributeError):
-        transport.abort()
-
-
 def utc_now() -> datetime:
     """Return the current time in UTC."""
     return datetime.now(UTC)
@@ -212,45 +201,3 @@ def utc_now() -> datetime:
 def _version(directory: Path) -> Path:
     # A mounted Secret changes by one symbolic link: resolved once, both files have the same version.
     return (directory / CERTIFICATE).resolve().parent
-
-
-_GROUP = "/apis/admissionregistration.k8s.io/v1"
-#: A mutating and a validating configuration may share the name; either may be missing.
-_KINDS = ("mutatingwebhookconfigurations", "validatingwebhookconfigurations")
-
-
-class ClientConfig(msgspec.Struct, rename={"bundle": "caBundle"}):
-    """How the API server reaches a webhook."""
-
-    bundle: bytes = b""
-
-
-class RegisteredWebhook(msgspec.Struct, rename={"client_config": "clientConfig"}):
-    """One webhook of a configuration."""
-
-    name: str
-    client_config: ClientConfig
-
-
-class _Configuration(msgspec.Struct):
-    webhooks: list[RegisteredWebhook] | None = None
-
-
-_CONFIGURATION = msgspec.json.Decoder(_Configuration)
-
-
-async def read_webhooks(api: Api, name: str) -> Mapping[str, list[RegisteredWebhook]]:
-    """Return the webhooks of the configurations *name* by API path; a configuration that is missing is left out."""
-    configurations = {}
-    for kind in _KINDS:
-        path = f"{_GROUP}/{kind}/{name}"
-        try:
-            configurations[path] = _CONFIGURATION.decode(await api.get(path)).webhooks or []
-        except NotFound:
-            continue
-    return configurations
-
-
-def webhook_kind(path: str) -> str:
-    """Return the resource of the configuration at the API *path*, such as ``mutatingwebhookconfigurations``."""
-    return path.split("/")[-2]
