@@ -211,7 +211,7 @@ class PreemptionPass:
             return search.find_gang_plan(self._shares, head, self._gang_parts(parts), candidates=victims, policy=policy)
         names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
         cluster_states = [self._context.cluster_usage.cluster_state(name) for name in names]
-        self._context.feasibility_cache.steps += len(cluster_states) * (_STEPS_PER_CLUSTER + len(victims))
+        self._context.feasibility_cache.steps += len(cluster_states) * _STEPS_PER_CLUSTER + len(victims)
         return find_plan(self._shares, head, cluster_states, candidates=victims, policy=policy)
 
     def _are_estimates_settled(self, plan: PreemptionPlan) -> bool:

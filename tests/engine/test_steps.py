@@ -8,6 +8,7 @@ from controller.engine.engine import Engine
 from controller.engine.fairness import pending_order
 from controller.engine.plan import Admit
 from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
+from controller.engine.preemption.search import PreemptionAttempt
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
@@ -193,6 +194,35 @@ def work_of_next_plan(state: Engine) -> int:
 def test_blocked_gang_of_different_parts_takes_linear_work(policy):
     few, many = (work_of_next_plan(gang_next_to(policy, parts, more=4000)) for parts in (30, 90))
     assert many < 4 * few
+
+
+@pytest.mark.parametrize("is_sufficient", [True, False])
+def test_search_for_victims_visits_those_of_each_cluster(monkeypatch, is_sufficient):
+    """Every second workload may not be evicted."""
+    visited, per_cluster = [], 6
+    may_select = PreemptionAttempt.may_select
+    monkeypatch.setattr(
+        PreemptionAttempt, "may_select", lambda attempt, victim: visited.append(victim) or may_select(attempt, victim)
+    )
+
+    def visits(count: int) -> int:
+        state = Engine(Policy(reclaim=EVICTING))
+        for name in ("a", "b"):
+            state.queue_changed(Queue(QueueName(name), parent=ROOT))
+        for number in range(count):
+            name = f"m-{number:03}"
+            state.cluster_changed(cluster(name, cpu=per_cluster), 1)
+            for other in range(per_cluster):
+                fields = {"on": name, "admitted_at": 1, "preserved": other % 2 == 0}
+                state.workload_changed(workload(f"v-{number}-{other}", {"cpu": 1}, queue="b", **fields), 1)
+        requests = {"cpu": per_cluster // 2 + (not is_sufficient)}
+        state.workload_changed(workload("p", requests, queue="a"), 1)
+        visited.clear()
+        assert bool(finish(state.plan_in_steps(400_000)).decisions) == is_sufficient
+        return len(visited)
+
+    few, many = (visits(count) for count in (5, 20))
+    assert 0 < many <= 4 * few
 
 
 def test_nominated_gang_takes_linear_work():

@@ -55,6 +55,19 @@ class Shortage:
         return frozenset({*self.clusters, *self.quota})
 
 
+@dataclass(frozen=True, slots=True)
+class RankedVictims:
+    """Victims that may be evicted for a preemptor, in eviction order."""
+
+    everywhere: Sequence[Victim]
+    on_clusters: Sequence[Victim]
+    """Those on the clusters of one attempt."""
+
+    def that_may_help(self, shortage: Shortage) -> Sequence[Victim]:
+        """Return the victims that may reduce *shortage*: only those on its clusters while these lack capacity."""
+        return self.on_clusters if shortage.clusters else self.everywhere
+
+
 _Name = TypeVar("_Name", bound=str)
 
 
@@ -89,6 +102,10 @@ class PreemptionAttempt:
         self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, *_) in targets.items()}
         self.initial_shortage = self.shortage()
         """What is missing before any victim is selected."""
+
+    def without_victims(self) -> "PreemptionAttempt":
+        """Return the same attempt without any selected victim."""
+        return PreemptionAttempt(self.queue_shares, self.head, self.workload_classes, self._targets)
 
     def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
         """Return the free capacity of a cluster after the selected evictions."""
@@ -230,6 +247,7 @@ def find_plan(
     """
     requirements = head.workload_class.requirements
     units = units_of(total(cluster_state.allocatable for cluster_state in cluster_states), requirements)
+    by_cluster = _by_cluster(candidates)
     plans = []
     for equivalent in _equivalent_clusters(head, cluster_states):
         cluster_state = equivalent[0]
@@ -237,7 +255,8 @@ def find_plan(
         attempt = PreemptionAttempt(
             queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required, [requirements])}
         )
-        if select_victims(attempt, candidates, policy):
+        victims = RankedVictims(candidates, by_cluster.get(cluster_state.name, ()))
+        if select_victims(attempt, victims, policy):
             best, name = min(
                 (rank_cluster(requirements, attempt.free_capacity(cluster_state), units), cluster_state.name)
                 for cluster_state in equivalent
@@ -246,50 +265,58 @@ def find_plan(
     return min(plans, key=lambda plan: plan.order, default=None)
 
 
-def select_victims(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+def _by_cluster(victims: Iterable[Victim]) -> dict[ClusterName, list[Victim]]:
+    """Return the victims on each cluster, in the same order."""
+    by_cluster: dict[ClusterName, list[Victim]] = {}
+    for victim in victims:
+        for name in {cluster_charge.cluster for cluster_charge in victim.bookings}:
+            by_cluster.setdefault(name, []).append(victim)
+    return by_cluster
+
+
+def select_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> bool:
     """Select the victims of *attempt*; say whether the preemption may be carried out."""
     if not attempt.initial_shortage:
         return False
-    if _select_until_it_fits(attempt, candidates, policy):
-        return _try_single_victim(attempt, candidates, policy) or _minimise(attempt, policy)
-    return _select_before_evaluating(attempt, candidates, policy) and attempt.accepts_pods()
+    if _select_until_it_fits(attempt, victims, policy):
+        return _try_single_victim(attempt, victims, policy) or _minimise(attempt, policy)
+    return _select_before_evaluating(attempt, victims, policy) and attempt.accepts_pods()
 
 
 def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
     """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
-    requirements = head.workload_class.requirements
-    fitting = [
-        cluster_state
-        for cluster_state in cluster_states
-        if free_after_evictions(cluster_state, EMPTY, with_estimates=True).fits(requirements)
-    ]
-    others = [[cluster_state] for cluster_state in cluster_states if cluster_state not in fitting]
+    requirements, fitting, others = head.workload_class.requirements, list[ClusterState](), list[list[ClusterState]]()
+    for cluster_state in cluster_states:
+        if free_after_evictions(cluster_state, EMPTY, with_estimates=True).fits(requirements):
+            fitting.append(cluster_state)
+        else:
+            others.append([cluster_state])
     return [fitting, *others] if fitting else others
 
 
-def _select_until_it_fits(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+def _select_until_it_fits(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> bool:
     """Select victims until the head fits; say whether it does.
 
-    Selecting one victim may allow another, so the candidates are scanned again while any was selected. Once only quota
-    is missing, all candidates of the queues help, also those before the last victim.
+    Selecting one victim may allow another, so the victims are scanned again while any was selected. Once only quota
+    is missing, all victims of the queues help, also those before the last selected one.
     """
     shortage, count = attempt.initial_shortage, -1
     while shortage and len(attempt.selected) != count:
         count = len(attempt.selected)
         for tier in range(3):
             before = shortage
-            shortage = _select_tier(attempt, candidates, policy, tier=tier, shortage=shortage)
+            shortage = _select_tier(attempt, victims, policy, tier=tier, shortage=shortage)
             if before.clusters and not shortage.clusters:
                 break
     return not shortage
 
 
 def _select_tier(
-    attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy, *, tier: int, shortage: Shortage
+    attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy, *, tier: int, shortage: Shortage
 ) -> Shortage:
     """Select the allowed victims of one tier while clusters lack capacity, or else quota; return the shortage left."""
     lacks_capacity = bool(shortage.clusters)
-    for victim in candidates:
+    for victim in victims.that_may_help(shortage):
         if not shortage or lacks_capacity != bool(shortage.clusters):
             break
         if (
@@ -314,14 +341,14 @@ def _evaluate(
     return known
 
 
-def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy) -> bool:
+def _try_single_victim(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> bool:
     """Replace the selection by the smallest victim of the last one's tier, if it suffices alone (P3)."""
     selected = attempt.unselect_all()
     last, shortage = next(reversed(selected)), attempt.initial_shortage
     tier = _evaluate(attempt, last, policy, shortage)[1]
     candidates_alone = [
         (_relative_size(attempt, victim), number, victim)
-        for number, victim in enumerate(candidates)
+        for number, victim in enumerate(victims.that_may_help(shortage))
         if attempt.may_select(victim)
         and attempt.helps(victim, shortage)
         and _evaluate(attempt, victim, policy, shortage) == (True, tier)
@@ -337,9 +364,7 @@ def _try_single_victim(attempt: PreemptionAttempt, candidates: Sequence[Victim],
     return False
 
 
-def _select_before_evaluating(
-    attempt: PreemptionAttempt, candidates: Sequence[Victim], policy: PreemptionPolicy
-) -> bool:
+def _select_before_evaluating(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> bool:
     """Select victims that may each be evicted alone, drop the unnecessary ones, and only then evaluate them together.
 
     A small victim that precedes a large one may leave its queue too little to lose the large one as well, although the
@@ -348,10 +373,9 @@ def _select_before_evaluating(
     if not attempt.selected:
         return False
     attempt.unselect_all()
-    possible = [victim for victim in candidates if policy.allows(attempt, victim, attempt.initial_shortage)]
-    if not _select_until_it_fits(attempt, possible, _EvaluatedLater(policy)):
+    if not _select_until_it_fits(attempt, victims, _AllowedAlone(policy, attempt.without_victims())):
         return False
-    if _try_single_victim(attempt, possible, policy):
+    if _try_single_victim(attempt, victims, policy):
         return True
     in_order = list(attempt.selected)
     for victim in reversed(in_order):
@@ -369,16 +393,19 @@ def _select_before_evaluating(
     return policy.accepts(attempt)
 
 
-class _EvaluatedLater:
-    """A policy that allows every victim, so that victims are selected first and evaluated together afterwards."""
+class _AllowedAlone:
+    """A policy that allows what *policy* allows alone, so that victims are evaluated together after their selection."""
 
-    def __init__(self, policy: PreemptionPolicy) -> None:
+    def __init__(self, policy: PreemptionPolicy, without_victims: PreemptionAttempt) -> None:
         self.keeps_fair_share = policy.keeps_fair_share
         self.accepts = policy.accepts
+        self._policy = policy
+        self._without_victims = without_victims
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - each alone is allowed
-        """Allow every candidate."""
-        return True
+    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - what is selected does not count
+        """Return whether *policy* allows *victim* before any is selected."""
+        alone = self._without_victims
+        return _evaluate(alone, victim, self._policy, alone.initial_shortage)[0]
 
 
 def _tier_key(selection: SelectionRank) -> tuple[int, bool, int, int]:
@@ -457,7 +484,12 @@ def find_gang_plan(
             for name, cluster in assigned.clusters.items()
         },
     )
-    if not select_victims(attempt, candidates, policy):
+    on_clusters = [
+        victim
+        for victim in candidates
+        if any(cluster_charge.cluster in assigned.clusters for cluster_charge in victim.bookings)
+    ]
+    if not select_victims(attempt, RankedVictims(candidates, on_clusters), policy):
         return None
     return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in assigned.parts}, None)
 
