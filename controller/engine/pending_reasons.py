@@ -17,7 +17,7 @@ from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.request_index import Slots, slots_in
-from controller.engine.state.workloads import Choice, HyperJobGang, WorkloadState, WorkloadUid
+from controller.engine.state.workloads import Choice, HyperJobGang, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import Steps
 
 #: How many new workloads are published at once; the reasons of 100,000 took two thirds of the time of the first plan.
@@ -178,6 +178,8 @@ class PendingReasonUpdater:
         """Classes to recompute, by the requirements' id: results for requirements are shared by their classes."""
         self._heads: dict[QueueName, WorkloadUid] = {}
         """The head of each fifo queue when it was last computed; its reason differs from the others'."""
+        self._blocking_heads: dict[QueueName, Workload | None] = {}
+        """The same as workloads, of the queues that the present ``flush`` has visited; no state changes during it."""
         self._changed: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
 
     @property
@@ -220,6 +222,7 @@ class PendingReasonUpdater:
     def flush(self, *, portions: int = 1) -> Steps[tuple[Wait, ...]]:
         """Return the changed reasons to publish now, by queue and position: new ones, and *portions* of the others."""
         self._changed = {}
+        self._blocking_heads.clear()
         if not self.is_enabled:
             self._context.pending.unpublished.clear()
             self.unpublished.clear()
@@ -296,7 +299,10 @@ class PendingReasonUpdater:
 
     def _recompute_head(self, queue: QueueName) -> None:
         """Publish the reasons of a fifo queue's head and of its previous head."""
+        if queue in self._blocking_heads:
+            return
         head, before = self._context.order.blocking_head(queue), self._heads.pop(queue, None)
+        self._blocking_heads[queue] = head
         if before is not None and before in self._context.pending and (head is None or head.uid != before):
             self._publish_one(before)
         if head is not None:
@@ -318,7 +324,7 @@ class PendingReasonUpdater:
 
     def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""
-        head = self._context.order.blocking_head(workload_class.queue) if self._is_behind_head(workload_class) else None
+        head = self._blocking_heads[workload_class.queue] if self._is_behind_head(workload_class) else None
         if head is None:
             return self._reasons.of_class(workload_class)
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)

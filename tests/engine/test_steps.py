@@ -157,6 +157,23 @@ def test_positions_of_held_workloads_compare_each_once(monkeypatch):
     assert len(compared) == len(waits)
 
 
+def test_head_of_a_fifo_queue_is_searched_once_for_all_reasons(monkeypatch):
+    state, searched = Engine(), []
+    state.queue_changed(Queue(QueueName("a"), fifo=True))
+    state.cluster_changed(cluster("m", cpu=100), 1)
+    state.workload_changed(workload("r", {"cpu": 100}, queue="a", on="m", admitted_at=1), 1)
+    for number in range(30):
+        state.workload_changed(workload(f"p-{number}", {"cpu": 1 + number}, queue="a", created_at=number), 1)
+    order = state.context.order
+    blocking_head = order.blocking_head
+    monkeypatch.setattr(order, "blocking_head", lambda queue: searched.append(queue) or blocking_head(queue))
+
+    waits = finish(state.plan_in_steps(1000)).waits
+
+    assert len(waits) == 30
+    assert len(searched) <= 3
+
+
 EVICTING = EvictionPolicy(enabled=True, min_runtime_ms=0)
 
 
