@@ -101,11 +101,11 @@ def _limiting_guarantees(quota: Quota, leaf: Node, node: Node, fault: Refusal) -
     resource = fault.resource or ""
     if fault.reason is Reason.BLOCKED_BY_GUARANTEE:
         requested = fault.asked or 0
-        raised = {above.name: raised for above, raised in quota.reservation_increases(leaf, resource, requested)}
+        raised = {above.name: raised for above, raised in quota.reserved_quota_increases(leaf, resource, requested)}
         idle = (
             (
                 child.name,
-                quota.reservation(child, resource)
+                quota.reserved_quota(child, resource)
                 - quota.usage(child.name, resource)
                 - (requested - raised[node.name] if child.name in raised else 0),
             )

@@ -82,7 +82,7 @@ class IdleCapacity:
             for wanted in (
                 nominated.get(name, 0),
                 min(reserved.get(name, 0), blocked.get(name, 0)),
-                quota.reservation(root, name) - usage.get(name, 0),
+                quota.reserved_quota(root, name) - usage.get(name, 0),
             ):
                 part = min(max(wanted, 0), rest)
                 rest -= part

@@ -160,7 +160,7 @@ class BorrowingPolicy:
         for resource in sorted(name for name, amount in workload_class.charge.items() if amount > 0 and name != PODS):
             raises = {
                 node.name: raised
-                for node, raised in quota.reservation_increases(leaf, resource, workload_class.charge[resource])
+                for node, raised in quota.reserved_quota_increases(leaf, resource, workload_class.charge[resource])
             }
             unreserved, before = quota.unreserved(parent, resource), self._quota.unreserved(parent, resource)
             if raises[parent.name] <= 0 or unreserved - raises[parent.name] >= before:
@@ -207,7 +207,7 @@ class BorrowingPolicy:
                     wants.append(want)
                     trial.add_usage(self._nodes[want.workload_class.queue], want.workload_class.charge)
             raised = {
-                name: trial.reservation(node, name) - self._usage.reservation(node, name)
+                name: trial.reserved_quota(node, name) - self._usage.reserved_quota(node, name)
                 for name in trial.allocated[node.name]
             }
             self._protected[node.name] = _Protection(tuple(wants), raised)

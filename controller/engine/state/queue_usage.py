@@ -176,7 +176,7 @@ class QueueUsage:
         given = self._cluster_usage.root_limit(), self._charges_outside(self.settled), self._closed
         if self.latest_quota is None or self._limit_inputs != given:
             self._generation += 1
-            self.latest_quota = Quota(tree, queue_limits(tree, *given), self.settled, epoch=self._generation)
+            self.latest_quota = Quota(tree, queue_limits(tree, *given), self.settled, generation=self._generation)
             self._limit_inputs = given
         return self.latest_quota
 

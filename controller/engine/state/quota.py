@@ -26,9 +26,9 @@ class Quota:
         limits: Mapping[QueueName, QueueLimits],
         charged: Mapping[QueueName, Resources],
         *,
-        epoch: int = 0,
+        generation: int = 0,
     ) -> None:
-        self.generation = epoch
+        self.generation = generation
         """Identifies the limits: a refusal by another generation proves nothing here."""
         self.tree = tree
         self.limits = limits
@@ -40,7 +40,7 @@ class Quota:
         """Changes whenever any charge does."""
         self.free_counts: dict[QueueName, int] = dict.fromkeys(tree.nodes, 0)
         """How often usage below each queue was freed, for queueing hints."""
-        self._sums: _Amounts = {name: {} for name in tree.nodes}
+        self._reserved_below: _Amounts = {name: {} for name in tree.nodes}
         """The reserved quota below each queue and its direct charges; of queues without guarantees the same objects as
         in *allocated*, which has the same amounts then."""
         self._smallest_limits: _Amounts = {}
@@ -49,23 +49,25 @@ class Quota:
         """Results of ``limiting``."""
         self._reserve_guarantees()
         self.guaranteed = frozenset(
-            name for name in tree.nodes if any(limits[name].guarantee.values()) or any(self._sums[name].values())
+            name
+            for name in tree.nodes
+            if any(limits[name].guarantee.values()) or any(self._reserved_below[name].values())
         )
         """The queues that have a guarantee or are an ancestor of one that has."""
-        self._sums |= {name: usage for name, usage in self.allocated.items() if name not in self.guaranteed}
+        self._reserved_below |= {name: usage for name, usage in self.allocated.items() if name not in self.guaranteed}
         for name, amounts in charged.items():
             self.add_usage(tree.nodes.get(name, tree.root), amounts)
 
     def _reserve_guarantees(self) -> None:
         for node in self.tree.bottom_up():
             if node.parent is not None:
-                sums = self._sums[node.parent.name]
-                for resource in {*self.limits[node.name].guarantee, *self._sums[node.name]}:
-                    sums[resource] = sums.get(resource, 0) + self.reservation(node, resource)
+                sums = self._reserved_below[node.parent.name]
+                for resource in {*self.limits[node.name].guarantee, *self._reserved_below[node.name]}:
+                    sums[resource] = sums.get(resource, 0) + self.reserved_quota(node, resource)
 
-    def reservation(self, node: Node, resource: str) -> int:
+    def reserved_quota(self, node: Node, resource: str) -> int:
         """Return the reserved quota of *node* at its parent: the larger of its guarantee and the sum below it."""
-        return max(self._sums[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
+        return max(self._reserved_below[node.name].get(resource, 0), self.limits[node.name].guarantee.get(resource, 0))
 
     def add_usage(self, node: Node, charge: Resources) -> None:
         """Charge *node* and all its ancestors; negative amounts free."""
@@ -86,7 +88,7 @@ class Quota:
 
     def _reserve(self, node: Node, raised: Resources) -> Resources:
         """Add *raised* to the reserved quota below *node*; return by how much its own increases."""
-        sums, guarantee = self._sums[node.name], self.limits[node.name].guarantee
+        sums, guarantee = self._reserved_below[node.name], self.limits[node.name].guarantee
         before = {resource: max(sums.get(resource, 0), guarantee.get(resource, 0)) for resource in raised}
         _add_to(sums, raised)
         return {resource: max(sums[resource], guarantee.get(resource, 0)) - before[resource] for resource in raised}
@@ -113,7 +115,7 @@ class Quota:
         """
         exceeded: set[str] = set()
         for above in self.limiting(node):
-            limit, sums = self.limits[above.name].limit, self._sums[above.name]
+            limit, sums = self.limits[above.name].limit, self._reserved_below[above.name]
             for resource, asked in charge.items():
                 if asked > limit.get(resource, 0) - sums.get(resource, 0) and above.limits_resource(resource):
                     exceeded.add(resource)
@@ -145,7 +147,7 @@ class Quota:
             yield from self._violations_of(node, resource, charge[resource])
 
     def _violations_of(self, node: Node, resource: str, asked: int) -> Iterator[Refusal]:
-        for above, raised in self.reservation_increases(node, resource, asked) if asked > 0 else ():
+        for above, raised in self.reserved_quota_increases(node, resource, asked) if asked > 0 else ():
             if not above.limits_resource(resource):
                 continue
             free = self.limits[above.name].limit.get(resource, 0) - self.usage(above.name, resource)
@@ -169,19 +171,19 @@ class Quota:
             self.limits[node.name].limit.get(resource, 0) == inherited
         )
 
-    def reservation_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
+    def reserved_quota_increases(self, node: Node, resource: str, asked: int) -> Iterator[tuple[Node, int]]:
         """Yield by how much *asked* would increase the reserved quota of *node* and each ancestor."""
         raised = asked
         for above in node.path():
             yield above, raised
             guarantee = self.limits[above.name].guarantee.get(resource, 0)
             if guarantee:
-                before = self._sums[above.name].get(resource, 0)
+                before = self._reserved_below[above.name].get(resource, 0)
                 raised = max(before + raised, guarantee) - max(before, guarantee)
 
     def unreserved(self, node: Node, resource: str) -> int:
         """Return the part of the limit of *node* that is not reserved."""
-        return self.limits[node.name].limit.get(resource, 0) - self._sums[node.name].get(resource, 0)
+        return self.limits[node.name].limit.get(resource, 0) - self._reserved_below[node.name].get(resource, 0)
 
     def exceeded_limit(self, node: Node, requests: Resources) -> Refusal | None:
         """Return the limit that *requests* exceed even without any usage, or ``None`` (C5).
@@ -236,7 +238,7 @@ class Quota:
 
     def has_unreserved(self, node: Node, charge: Resources) -> bool:
         """Return whether *charge* fits the unreserved quota of *node*, if none of it were reserved already."""
-        return _fits_free_amount(node, charge, self.limits[node.name].limit, self._sums[node.name])
+        return _fits_free_amount(node, charge, self.limits[node.name].limit, self._reserved_below[node.name])
 
     def free_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_free`` compares charges with, of those of *resources* that *node* limits."""
@@ -250,11 +252,15 @@ class Quota:
 
     def exceeding_unreserved(self, node: Node, requests: RequestIndex, known: ExceedingRequests) -> Slots:
         """Return those of *requests* that ``has_unreserved`` refuses for *node*; *known* as in ``exceeding``."""
-        return known.of(requests, self.limits[node.name].limit, self._sums[node.name], has_pods=node.limits_pods)
+        return known.of(
+            requests, self.limits[node.name].limit, self._reserved_below[node.name], has_pods=node.limits_pods
+        )
 
     def unreserved_amounts(self, node: Node, resources: Iterable[str]) -> Resources:
         """Return what ``has_unreserved`` compares charges with, of those of *resources* that *node* limits."""
-        return free_amounts(self.limits[node.name].limit, self._sums[node.name], resources, has_pods=node.limits_pods)
+        return free_amounts(
+            self.limits[node.name].limit, self._reserved_below[node.name], resources, has_pods=node.limits_pods
+        )
 
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""
@@ -286,7 +292,7 @@ class _QuotaOverlay(Quota):
         self.direct = _CopyOnWrite(quota.direct)
         self.guaranteed = quota.guaranteed
         self.free_counts = defaultdict(int)
-        self._sums = _ReservedCopies(quota._sums, self.allocated, self.guaranteed)  # noqa: SLF001 - of the same class
+        self._reserved_below = _ReservedCopies(quota._reserved_below, self.allocated, self.guaranteed)  # noqa: SLF001 - of the same class
         self._smallest_limits = quota._smallest_limits  # noqa: SLF001 - the limits are the same
         self._limiting = quota._limiting  # noqa: SLF001 - the same
 
