@@ -349,7 +349,7 @@ def _next_candidate(
 ) -> OrderedWorkload | None:
     for position, workload in enumerate(ordered[:200], start=1):
         refusal = snapshot.state.refusal(workload.uid)
-        if refusal is None or refusal.is_about_room:
+        if refusal is None or refusal.is_about_capacity:
             return _one(snapshot, workload, position, reader, forecasts)
     return None
 

@@ -251,19 +251,19 @@ class AdmissionPass:
     def _is_all_or_nothing(self, gang: HyperJobGang) -> bool:
         return self.context.workloads.gangs.is_all_or_nothing(gang)
 
-    def _try_admit_gang(self, group: HyperJobGang) -> int:
-        trial = self._try_gang(group)
+    def _try_admit_gang(self, gang: HyperJobGang) -> int:
+        trial = self._try_gang(gang)
         if trial.refusal is not None or not self.are_estimates_settled(trial.choices):
             return 0
         for part, choice in trial.choices:
-            self.admit(part, choice, plan=f"{group.key}@{self.now}")
+            self.admit(part, choice, plan=f"{gang.key}@{self.now}")
         return len(trial.choices)
 
-    def _try_gang(self, group: HyperJobGang) -> GangTrial:
+    def _try_gang(self, gang: HyperJobGang) -> GangTrial:
         """Try to place a gang; the classes of its parts share the result until a decision is made."""
-        return self._gang_trials.get(self.context.changes, group, lambda: self._place_gang(group))
+        return self._gang_trials.get(self.context.changes, gang, lambda: self._place_gang(gang))
 
-    def _place_gang(self, group: HyperJobGang) -> GangTrial:
+    def _place_gang(self, gang: HyperJobGang) -> GangTrial:
         current = self.context.queue_usage.current_quota()
         quotas = [quota for quota in (self.quota, current) if quota is not None]
         placer = GangPlacer(
@@ -273,7 +273,7 @@ class AdmissionPass:
             self.context.active_reservations(),
             self.borrowing,
         )
-        trial = placer.place(group)
+        trial = placer.place(gang)
         self._refused_borrowing |= trial.refusal is not None and self.borrowing is not None
         return trial
 

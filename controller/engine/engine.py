@@ -373,8 +373,8 @@ class Engine:
         own = None if workload.is_leaving and _is_preemption_in_progress(workload.hold) else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:
-            can_lend = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
-            self.pending.add(workload, immovable=not can_lend)
+            may_borrow = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
+            self.pending.add(workload, is_non_preemptible=not may_borrow)
             return
         self.index.on_hold.setdefault(workload.queue, {})[workload.uid] = refusal
         self.cycle.reason_updates.unpublished.add(workload.uid)

@@ -107,7 +107,7 @@ class Refusal:
     """When the workload competes again without an event, in milliseconds."""
 
     @property
-    def is_about_room(self) -> bool:
+    def is_about_capacity(self) -> bool:
         """Return whether more capacity would help; all other reasons put a workload on hold (Q4, O5)."""
         return self.reason in ABOUT_CAPACITY
 
@@ -132,4 +132,4 @@ def precedence(refusal: Refusal) -> tuple[int, int]:
         return 1, 0
     reason = Reason.QUEUE_LIMIT_REACHED if refusal.is_total_capacity else refusal.reason
     place = _PLACE[reason] if refusal.until is None else len(_PLACE) + _PLACE[reason]
-    return (2 if refusal.is_about_room else 0), place
+    return (2 if refusal.is_about_capacity else 0), place

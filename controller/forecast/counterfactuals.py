@@ -459,7 +459,7 @@ class _Search:
             is_job = workload.requirements.api == VOLCANO_JOB
             if not is_job or workload.state is not WorkloadState.ADMITTED or admission is None:
                 continue
-            shares_cluster = any(booking.cluster in clusters for booking in admission.cluster_charges)
+            shares_cluster = any(cluster_charge.cluster in clusters for cluster_charge in admission.cluster_charges)
             if (shares_cluster or workload.queue in queues) and any(
                 admission.charge.get(name) for name in self._requested
             ):

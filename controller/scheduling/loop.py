@@ -60,13 +60,13 @@ _MAX_BATCHING_SECONDS = 0.05
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-def first_unobserved_term(decision: Admit, facts: CachedBinding, ledger: ClusterUsage) -> str:
+def first_unobserved_term(decision: Admit, facts: CachedBinding, cluster_usage: ClusterUsage) -> str:
     """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
-    shape = decision.workload.requirements
-    if shape.placement.affinity is not None or not shape.placement.terms:
+    requirements = decision.workload.requirements
+    if requirements.placement.affinity is not None or not requirements.placement.terms:
         return ""
-    term = candidates(shape, ledger.clusters).term
-    begins_with = facts.details.observed_term or shape.placement.terms[0].name
+    term = candidates(requirements, cluster_usage.clusters).term
+    begins_with = facts.details.observed_term or requirements.placement.terms[0].name
     return term if term != begins_with else ""
 
 

@@ -50,7 +50,7 @@ def test_job_waits_until_its_claim_is_bound_or_deleted():
     (wait,) = decisions(store)
     subject = "DataSourceClaim c: Amoro cannot be reached"
     assert (wait.refusal.reason, wait.refusal.subject) == (Reason.DATA_NOT_READY, subject)
-    assert not wait.refusal.is_about_room
+    assert not wait.refusal.is_about_capacity
     store.data_changed(JOB, None)
     assert isinstance(decisions(store)[0], Admit)
 

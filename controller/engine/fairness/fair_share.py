@@ -226,8 +226,8 @@ class _ResourceDivision:
             if before == after:
                 return
             self._requested[above.name] = after
-            ceiling = self._limit(above)
-            caps = min(before, ceiling), min(after, ceiling)
+            limit = self._limit(above)
+            caps = min(before, limit), min(after, limit)
             if caps[0] == caps[1] or above.parent is None:
                 return
             self._children_may_use[above.parent.name] += caps[1] - caps[0]

@@ -19,10 +19,10 @@ _MAX_ALTERNATIVES: Final = 8
 
 
 class EstimateTracker:
-    """Queries and answers of all clusters; empty while ``estimating`` is off."""
+    """Queries and answers of all clusters; none while they are disabled."""
 
-    def __init__(self, ledger: ClusterUsage) -> None:
-        self._ledger = ledger
+    def __init__(self, cluster_usage: ClusterUsage) -> None:
+        self._cluster_usage = cluster_usage
         self._new_queries: list[Query] = []
         self._expirations: list[tuple[int, int, ClusterName, Pods]] = []
         """Heap of expiry times of answers and queries, with a sequence number; may contain outdated entries."""
@@ -32,7 +32,7 @@ class EstimateTracker:
         """Enable or disable queries; disabling drops all answers."""
         self._new_queries.clear()
         self._expirations.clear()
-        self._ledger.switch_estimates(on=on)
+        self._cluster_usage.switch_estimates(on=on)
         if on:
             for workload in workloads:
                 self.workload_changed(None, workload, 0)
@@ -45,26 +45,26 @@ class EstimateTracker:
         has_doubts = False
         old, new = _unobserved_pods(before), _unobserved_pods(workload)
         for name in sorted(
-            _booked_clusters(before) - _booked_clusters(workload) | {name for name in old if name not in new}
+            _charged_clusters(before) - _charged_clusters(workload) | {name for name in old if name not in new}
         ):
-            estimates = self._ledger.cluster_state(name).estimates
+            estimates = self._cluster_usage.cluster_state(name).estimates
             if estimates is not None and before is not None:
                 estimates.unobserved_pods.pop(before.uid, None)
                 has_doubts |= self.invalidate(name, now)
         for name in sorted(name for name in new if name not in old):
-            estimates = self._ledger.cluster_state(name).estimates
+            estimates = self._cluster_usage.cluster_state(name).estimates
             if estimates is not None and workload is not None:
                 estimates.add_unobserved(workload.uid, new[name])
         return has_doubts
 
     def invalidate(self, name: ClusterName, now: int) -> bool:
         """Invalidate the answers of a changed cluster; say whether there were any."""
-        estimates = self._ledger.cluster_state(name).estimates
+        estimates = self._cluster_usage.cluster_state(name).estimates
         if estimates is None or not (estimates.answers or estimates.open_queries):
             return False
         for pods, answer in estimates.invalidate(now):
             self._schedule_expiry(answer.expires_at, name, pods)
-        self._ledger.estimate_changed(name)
+        self._cluster_usage.estimate_changed(name)
         return True
 
     def has_answers(
@@ -82,19 +82,19 @@ class EstimateTracker:
                 free = [
                     name
                     for name in others
-                    if fits(requirements.gang_requests, self._ledger.cluster_state(name).headroom)
+                    if fits(requirements.gang_requests, self._cluster_usage.cluster_state(name).headroom)
                 ]
                 for name in sorted(free)[:_MAX_ALTERNATIVES]:
                     self._query(name, requirements, now)
         return not awaited
 
     def _refuses(self, name: ClusterName, requirements: SchedulingRequirements) -> bool:
-        estimates = self._ledger.cluster_state(name).estimates
+        estimates = self._cluster_usage.cluster_state(name).estimates
         return estimates is not None and estimates.refuses(requirements)
 
     def _query(self, name: ClusterName, requirements: SchedulingRequirements, now: int) -> bool:
         """Query one cluster if useful; say whether the workload must wait for the answer."""
-        estimates = self._ledger.cluster_state(name).estimates
+        estimates = self._cluster_usage.cluster_state(name).estimates
         if estimates is None:
             return False
         is_awaited = estimates.must_wait(requirements, now)
@@ -108,29 +108,29 @@ class EstimateTracker:
     def answer_received(self, estimate: Estimate, now: int) -> bool:
         """Record an answer; say whether its query was open."""
         name = estimate.query.cluster
-        estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
+        estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
         answer = estimates.add_answer(estimate, now) if estimates is not None else None
         if answer is None:
             return False
         self._schedule_expiry(answer.expires_at, name, estimate.query.pods)
-        self._ledger.estimate_changed(name)
+        self._cluster_usage.estimate_changed(name)
         return True
 
     def expire(self, now: int) -> None:
         """Drop expired answers, and give up queries without an answer."""
         while self._expirations and self._expirations[0][0] <= now:
             _, _, name, pods = heappop(self._expirations)
-            estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
+            estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
             if estimates is None:
                 continue
             answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)
             if query is not None and query.expires_at <= now:
                 estimates.add_answer(Estimate(query.query, is_silent=True), now)
-                self._ledger.estimate_changed(name)
+                self._cluster_usage.estimate_changed(name)
             elif answer is not None and answer.expires_at <= now:
                 del estimates.answers[pods]
                 if answer.refuses:
-                    self._ledger.estimate_changed(name)
+                    self._cluster_usage.estimate_changed(name)
 
     def next_expiry(self) -> int | None:
         """Return when the next answer or query expires."""
@@ -140,7 +140,7 @@ class EstimateTracker:
 
     def _is_current(self, at: int, _: int, name: ClusterName, pods: Pods) -> bool:
         """Say whether a heap entry still matches an answer or query."""
-        estimates = self._ledger.cluster_state(name).estimates if name in self._ledger else None
+        estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
         if estimates is None:
             return False
         answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)
@@ -153,7 +153,7 @@ class EstimateTracker:
 
     def restore(self, name: ClusterName, checkpoint: EstimatesCheckpoint) -> None:
         """Restore the queries and answers of a cluster."""
-        estimates = self._ledger.cluster_state(name).estimates
+        estimates = self._cluster_usage.cluster_state(name).estimates
         if estimates is None:
             return
         estimates.restore(checkpoint)
@@ -167,7 +167,7 @@ class EstimateTracker:
         heappush(self._expirations, (at, self._sequence, name, pods))
 
 
-def _booked_clusters(workload: Workload | None) -> set[ClusterName]:
+def _charged_clusters(workload: Workload | None) -> set[ClusterName]:
     admission = workload.admission if workload is not None else None
     return {cluster_charge.cluster for cluster_charge in admission.cluster_charges} if admission is not None else set()
 

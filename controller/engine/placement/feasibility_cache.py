@@ -112,20 +112,20 @@ def _exceeds_every_cluster(
 
     ``None`` while a candidate has no resource summary, because it might be large enough.
     """
-    rooms = capacities_when_empty(cluster_usage.cluster_state(name) for name in names)
+    capacities = capacities_when_empty(cluster_usage.cluster_state(name) for name in names)
     holding = [
-        room
-        for room in rooms
-        if room.cluster_state.cluster is None or _has_nodes(requirements, room.cluster_state.cluster)
+        capacity
+        for capacity in capacities
+        if capacity.cluster_state.cluster is None or _has_nodes(requirements, capacity.cluster_state.cluster)
     ]
-    if any(room.cluster_state.is_unknown for room in holding):
+    if any(capacity.cluster_state.is_unknown for capacity in holding):
         return None
     copies_wanted = copies(requirements, names)
     if fits_enough_clusters(requirements, holding, copies_wanted) or not isinstance(
         choose_clusters(requirements, holding, copies_wanted), Refusal
     ):
         return None
-    verdict = choose_clusters(requirements, rooms, copies_wanted)
+    verdict = choose_clusters(requirements, capacities, copies_wanted)
     if not isinstance(verdict, Refusal):
         verdict = Refusal(
             Reason.EXCEEDS_EVERY_CLUSTER, subject="its gang has no place on the nodes of a cluster, even empty"
@@ -363,11 +363,11 @@ class FeasibilityCache:
                 return False
         requirements = class_feasibility.requirements
         if class_feasibility.is_monotone and not requirements.is_divided:
-            has_room = self._fits_copies(class_feasibility)
+            is_fitting = self._fits_copies(class_feasibility)
         else:
-            has_room = isinstance(self.choose(class_feasibility), Choice)
-        class_feasibility.refused_at = None if has_room else self.cluster_usage.free_count
-        return has_room
+            is_fitting = isinstance(self.choose(class_feasibility), Choice)
+        class_feasibility.refused_at = None if is_fitting else self.cluster_usage.free_count
+        return is_fitting
 
     def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
         """Say whether enough clusters fit, and stop as soon as that is decided."""

@@ -95,7 +95,7 @@ def _outside_largest_regions(requirements: SchedulingRequirements, clusters: Seq
     """Return the *clusters* whose region Karmada's scheduler would not choose, whatever ``spec.clusters`` says.
 
     For a workload that is neither divided nor counted in replicas it compares regions by their number of clusters,
-    with or without room, and only then by the clusters that the binding names.
+    with or without free capacity, and only then by the clusters that the binding names.
     """
     placement = requirements.placement
     by_field = {spread.by: spread for spread in placement.spread}

@@ -51,12 +51,14 @@ class Victim:
     kind: tuple[QueueName, frozenset[tuple[str, int]], bool] = field(init=False)
     """Queue, charge, and whether it exceeds its charge: a policy decides alike on all victims of one kind."""
 
-    bookings: tuple[ClusterCharge, ...] = field(init=False)
+    cluster_charges: tuple[ClusterCharge, ...] = field(init=False)
     """Their charges by cluster; a field, because a search reads them for each cluster."""
 
     def __post_init__(self) -> None:
-        bookings = tuple(booking for admission in self.admissions for booking in admission.cluster_charges)
-        object.__setattr__(self, "bookings", bookings)
+        cluster_charges = tuple(
+            cluster_charge for admission in self.admissions for cluster_charge in admission.cluster_charges
+        )
+        object.__setattr__(self, "cluster_charges", cluster_charges)
         object.__setattr__(self, "kind", (self.node.name, frozenset(self.charge.items()), self.exceeds_charge))
 
     @property
@@ -92,7 +94,7 @@ class Victim:
     def charge_on(self, name: ClusterName) -> Resources:
         """Return their charge on a cluster."""
         charge = EMPTY
-        for cluster_charge in self.bookings:
+        for cluster_charge in self.cluster_charges:
             charge = add(charge, cluster_charge.charge) if cluster_charge.cluster == name else charge
         return charge
 
@@ -241,7 +243,7 @@ class ReclaimableCapacity:
         for victim in self._candidates.in_queue(queue):
             evictable_at = rules.evictable_at(victim.evictions, victim.admitted_at)
             if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
-                for cluster_charge in victim.bookings:
+                for cluster_charge in victim.cluster_charges:
                     freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed
 

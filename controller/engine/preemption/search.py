@@ -142,7 +142,9 @@ class PreemptionAttempt:
     def helps(self, victim: Victim, shortage: Shortage) -> bool:
         """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
         if shortage.clusters:
-            charges = [cluster_charge for cluster_charge in victim.bookings if cluster_charge.cluster in self._free]
+            charges = [
+                cluster_charge for cluster_charge in victim.cluster_charges if cluster_charge.cluster in self._free
+            ]
             return bool(charges) and any(
                 cluster_charge.charge.get(name, 0) > 0 and cluster_charge.cluster in clusters
                 for cluster_charge in charges
@@ -181,7 +183,7 @@ class PreemptionAttempt:
     def _release(self, victim: Victim, times: int) -> None:
         self.evaluated.clear()
         self.quota.add_usage(victim.node, scale(victim.charge, -times))
-        for cluster_charge in victim.bookings:
+        for cluster_charge in victim.cluster_charges:
             if cluster_charge.cluster in self._free:
                 self._free[cluster_charge.cluster] = add(
                     self._free[cluster_charge.cluster], scale(cluster_charge.charge, times)
@@ -269,7 +271,7 @@ def _by_cluster(victims: Iterable[Victim]) -> dict[ClusterName, list[Victim]]:
     """Return the victims on each cluster, in the same order."""
     by_cluster: dict[ClusterName, list[Victim]] = {}
     for victim in victims:
-        for name in {cluster_charge.cluster for cluster_charge in victim.bookings}:
+        for name in {cluster_charge.cluster for cluster_charge in victim.cluster_charges}:
             by_cluster.setdefault(name, []).append(victim)
     return by_cluster
 
@@ -487,7 +489,7 @@ def find_gang_plan(
     on_clusters = [
         victim
         for victim in candidates
-        if any(cluster_charge.cluster in assigned.clusters for cluster_charge in victim.bookings)
+        if any(cluster_charge.cluster in assigned.clusters for cluster_charge in victim.cluster_charges)
     ]
     if not select_victims(attempt, RankedVictims(candidates, on_clusters), policy):
         return None
@@ -573,7 +575,7 @@ class GangParts:
         """Return clusters for all parts after evicting *candidates*; ``None`` if they fit in no order."""
         victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
         for number, victim in enumerate(candidates):
-            for cluster_charge in victim.bookings:
+            for cluster_charge in victim.cluster_charges:
                 victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
         assigned = self._assign(self._parts, victims)
         if assigned is not None or self._sorter.has_equal_parts:

@@ -244,7 +244,7 @@ class ActiveReservations:
             return refusal
         if workload.has_reservation:
             binding += self._younger_promises(workload, feasibility.charge)
-        clusters = {booking.cluster for booking in choice.cluster_charges}
+        clusters = {cluster_charge.cluster for cluster_charge in choice.cluster_charges}
         if not any(clusters.intersection(reservation.charges_by_cluster) for reservation in binding):
             return choice
         alternative = self._choose(feasibility, binding)

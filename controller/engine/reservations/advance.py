@@ -162,11 +162,11 @@ class AdvanceAmounts:
         elif self._valid_until is None or now < self._valid_until:
             for name in self._by_cluster:
                 if name in self._cluster_usage and self._cluster_usage.cluster_state(name).in_advance is None:
-                    self._update(name, gave_room=False)
+                    self._update(name, gained_capacity=False)
             return
         self._valid_until = None
         for name in self._by_cluster:
-            self._update(name, gave_room=True)
+            self._update(name, gained_capacity=True)
 
     def _use(self, reservations: tuple[AdvanceReservation, ...]) -> None:
         self._reservations = reservations
@@ -180,7 +180,7 @@ class AdvanceAmounts:
                 for name in _clusters_of(workload) & self._running.keys():
                     self._running[name][workload.uid] = workload
         for name in before.keys() - self._by_cluster.keys():
-            self._cluster_usage.keep_free(name, None, gave_room=True)
+            self._cluster_usage.keep_free(name, None, gained_capacity=True)
 
     def workload_changed(self, before: Workload | None, workload: Workload | None) -> None:
         """Follow a change of a workload; ``None`` where it does not exist."""
@@ -200,7 +200,7 @@ class AdvanceAmounts:
             return
         # Where charges change, the change of usage says already that capacity may have been freed.
         for name in sorted(left | entered):
-            self._update(name, gave_room=left == entered)
+            self._update(name, gained_capacity=left == entered)
 
     @contextmanager
     def deferring(self) -> Iterator[None]:
@@ -211,7 +211,7 @@ class AdvanceAmounts:
         finally:
             deferred, self._deferred = self._deferred, None
             for name in sorted(deferred):
-                self._update(name, gave_room=False)
+                self._update(name, gained_capacity=False)
 
     def running_on(self, name: ClusterName) -> Iterable[Workload]:
         """Return the admitted workloads on a cluster of which amounts are reserved."""
@@ -260,9 +260,9 @@ class AdvanceAmounts:
         """Return when reservations end after *now*."""
         return sorted({reservation.until for reservation in self._reservations if reservation.until > now})
 
-    def _update(self, name: ClusterName, *, gave_room: bool) -> None:
+    def _update(self, name: ClusterName, *, gained_capacity: bool) -> None:
         in_advance = self._in_advance(name)
-        self._cluster_usage.keep_free(name, in_advance if in_advance.begins else None, gave_room=gave_room)
+        self._cluster_usage.keep_free(name, in_advance if in_advance.begins else None, gained_capacity=gained_capacity)
 
     def _in_advance(self, name: ClusterName) -> AmountsInAdvance:
         now, reservations = self._now, self._by_cluster[name]

@@ -144,10 +144,10 @@ class ReservationPlacer:
         self, requirements: SchedulingRequirements, names: Sequence[ClusterName], copies: int
     ) -> ClusterReservations:
         free = [] if self.best_fit else [self._free_now(name) for name in names]
-        if free and (charges := _choose_bookings(requirements, free, copies)):
+        if free and (charges := _choose_charges(requirements, free, copies)):
             return charges
         when_empty = [self._free_when_empty(name) for name in names]
-        return (_with_smallest_shortage(requirements, free, when_empty, copies) if free else ()) or _choose_bookings(
+        return (_with_smallest_shortage(requirements, free, when_empty, copies) if free else ()) or _choose_charges(
             requirements, when_empty, copies
         )
 
@@ -168,7 +168,7 @@ class ReservationPlacer:
         return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed, in_advance=set_aside)
 
 
-def _choose_bookings(
+def _choose_charges(
     requirements: SchedulingRequirements, capacities: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
     if not requirements.replicas and sum(capacity.fits(requirements) for capacity in capacities) < copies:

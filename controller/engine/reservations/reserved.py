@@ -97,8 +97,10 @@ def _reservation(
         charges[workload.queue] = add(charges.get(workload.queue, EMPTY), charge)
         for node in nodes[workload.queue].path():
             charges_by_queue[node.name] = add(charges_by_queue.get(node.name, EMPTY), charge)
-        for booking in workload.reservation.cluster_charges if workload.reservation is not None else ():
-            charges_by_cluster[booking.cluster] = add(charges_by_cluster.get(booking.cluster, EMPTY), booking.charge)
+        for cluster_charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
+            charges_by_cluster[cluster_charge.cluster] = add(
+                charges_by_cluster.get(cluster_charge.cluster, EMPTY), cluster_charge.charge
+            )
     reserved = [workload.reservation for workload in pending if workload.reservation is not None]
     promised = [reservation.promised_start for reservation in reserved if reservation.promised_start is not None]
     leaves = [(nodes[name], charges[name]) for name in sorted(charges)]

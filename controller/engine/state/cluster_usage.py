@@ -87,8 +87,8 @@ class ClusterState:
 
         Cached, because reads are far more frequent than changes; the inputs are replaced and never modified.
         """
-        cluster, external_usage, booked = self._headroom_inputs
-        if cluster is not self.cluster or external_usage is not self.external_usage or booked is not self.charged:
+        cluster, external_usage, charged = self._headroom_inputs
+        if cluster is not self.cluster or external_usage is not self.external_usage or charged is not self.charged:
             self._headroom_inputs = self.cluster, self.external_usage, self.charged
             self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
@@ -211,18 +211,18 @@ class ClusterUsage:
         self._is_estimating = on
         for cluster_state in self._states.values():
             cluster_state.estimates = ClusterEstimates() if on else None
-            self._has_changed(cluster_state, gave_room=True)
+            self._has_changed(cluster_state, gained_capacity=True)
 
     def estimate_changed(self, name: ClusterName) -> None:
         """Mark a cluster as changed, because its estimator may accept other workloads than before."""
-        self._has_changed(self.cluster_state(name), gave_room=True)
+        self._has_changed(self.cluster_state(name), gained_capacity=True)
 
-    def keep_free(self, name: ClusterName, in_advance: AmountsInAdvance | None, *, gave_room: bool) -> None:
-        """Keep amounts of a known cluster free for advance reservations; *gave_room*: possibly less than before."""
+    def keep_free(self, name: ClusterName, in_advance: AmountsInAdvance | None, *, gained_capacity: bool) -> None:
+        """Keep amounts of a known cluster free for advance reservations; *gained_capacity*: maybe less than before."""
         cluster_state = self._states.get(name)
         if cluster_state is not None and cluster_state.in_advance != in_advance:
             cluster_state.in_advance = in_advance
-            self._has_changed(cluster_state, gave_room=gave_room)
+            self._has_changed(cluster_state, gained_capacity=gained_capacity)
 
     def cluster_state(self, name: ClusterName) -> ClusterState:
         """Return the state of one cluster, created if necessary."""
@@ -258,7 +258,7 @@ class ClusterUsage:
         # Most summaries only reflect existing charges, so that headroom does not change.
         is_as_before = before is not None and not cluster.grades and replace(before, used=cluster.used) == cluster
         if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
-            self._has_changed(cluster_state, gave_room=True)
+            self._has_changed(cluster_state, gained_capacity=True)
 
     def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
         """Replace each cluster by what *described* returns for it; return whether any cluster changed."""
@@ -267,14 +267,14 @@ class ClusterUsage:
             cluster = described(cluster_state.cluster) if cluster_state.cluster is not None else None
             if cluster != cluster_state.cluster:
                 cluster_state.cluster, changed = cluster, True
-                self._has_changed(cluster_state, gave_room=True)
+                self._has_changed(cluster_state, gained_capacity=True)
         return changed
 
-    def _has_changed(self, cluster_state: ClusterState, *, gave_room: bool) -> None:
+    def _has_changed(self, cluster_state: ClusterState, *, gained_capacity: bool) -> None:
         self._next_version(cluster_state.name)
-        if gave_room:
+        if gained_capacity:
             self._has_freed(cluster_state)
-        if gave_room or not cluster_state.is_usable:
+        if gained_capacity or not cluster_state.is_usable:
             self._root_limit = None
 
     def _next_version(self, name: ClusterName) -> None:
@@ -314,27 +314,27 @@ class ClusterUsage:
 
     def add_usage(self, admission: Admission, now: int) -> None:
         """Charge the clusters of *admission*."""
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.charged = add(cluster_state.charged, booking.charge)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.charged = add(cluster_state.charged, cluster_charge.charge)
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
-            self._has_changed(cluster_state, gave_room=False)
+            self._has_changed(cluster_state, gained_capacity=False)
             if admission.reported:
-                cluster_state.reported = add(cluster_state.reported, booking.charge)
+                cluster_state.reported = add(cluster_state.reported, cluster_charge.charge)
 
-    def assume(self, bookings: Iterable[ClusterCharge]) -> None:
+    def assume(self, cluster_charges: Iterable[ClusterCharge]) -> None:
         """Add charges for a trial; ``unassume`` undoes it completely."""
-        for booking in bookings:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.charged = add(cluster_state.charged, booking.charge)
+        for cluster_charge in cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.charged = add(cluster_state.charged, cluster_charge.charge)
             self._next_version(cluster_state.name)
 
-    def unassume(self, bookings: Iterable[ClusterCharge]) -> None:
+    def unassume(self, cluster_charges: Iterable[ClusterCharge]) -> None:
         """Remove the charges of a trial."""
-        for booking in bookings:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+        for cluster_charge in cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             self._next_version(cluster_state.name)
 
     def begin_trial(self, workload: Workload, choice: Choice) -> None:
@@ -358,47 +358,55 @@ class ClusterUsage:
 
         What the charges of its *successor*, which are added next, contain there as well is not freed.
         """
-        retained = {booking.cluster: booking.charge for booking in successor.cluster_charges} if successor else {}
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
-            charged_next = retained.get(booking.cluster)
-            freed = booking.charge if charged_next is None else positive(subtract(booking.charge, charged_next))
+        retained = (
+            {cluster_charge.cluster: cluster_charge.charge for cluster_charge in successor.cluster_charges}
+            if successor
+            else {}
+        )
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
+            charged_next = retained.get(cluster_charge.cluster)
+            freed = (
+                cluster_charge.charge
+                if charged_next is None
+                else positive(subtract(cluster_charge.charge, charged_next))
+            )
             if freed:
                 cluster_state.recently_freed.add(freed, now)
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
             self._has_freed(cluster_state)
-            self._has_changed(cluster_state, gave_room=False)
+            self._has_changed(cluster_state, gained_capacity=False)
             if admission.reported:
-                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
+                cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            orphan = Orphan(workload.queue, workload.namespace, booking.charge)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            orphan = Orphan(workload.queue, workload.namespace, cluster_charge.charge)
             cluster_state.orphans = cluster_state.orphans.added(orphan, cluster_state.external_usage, now)
         self.release_usage(admission, now)
 
     def release_usage(self, admission: Admission, now: int) -> None:
         """Turn the charges of *admission* into external usage: its pods run on and are not ours any more."""
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.external_usage = positive(add(cluster_state.external_usage, booking.charge))
-            cluster_state.charged = subtract(cluster_state.charged, booking.charge)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.external_usage = positive(add(cluster_state.external_usage, cluster_charge.charge))
+            cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
-            self._has_changed(cluster_state, gave_room=True)
+            self._has_changed(cluster_state, gained_capacity=True)
             if admission.reported:
-                cluster_state.reported = subtract(cluster_state.reported, booking.charge)
+                cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
 
     def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
         cluster_state.orphans, ended = cluster_state.orphans.after(cluster_state.external_usage, now, settle_ms)
         if ended:
             self._released += ended
-            self._has_changed(cluster_state, gave_room=True)
+            self._has_changed(cluster_state, gained_capacity=True)
 
     def take_released(self) -> list[Orphan]:
         """Return the orphaned charges that have ended since the last call."""
@@ -408,39 +416,39 @@ class ClusterUsage:
     def add_recently_freed(self, admission: Admission, now: int) -> None:
         """Add the charges of an *admission* that ended unobserved to the recently freed ones."""
         ended_at = min(admission.ends_at or now, now)
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.recently_freed.add(booking.charge, ended_at)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.recently_freed.add(cluster_charge.charge, ended_at)
             cluster_state.changed_at = max(cluster_state.changed_at or ended_at, ended_at)
             self._touched.add(cluster_state.name)
             if cluster_state.has_grades:
-                self._has_changed(cluster_state, gave_room=True)
+                self._has_changed(cluster_state, gained_capacity=True)
 
     def mark_leaving(self, admission: Admission) -> None:
         """Count the charges of *admission* as leaving: its workload was evicted."""
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.leaving = nonzero(add(cluster_state.leaving, booking.charge))
-            self._has_changed(cluster_state, gave_room=True)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.leaving = nonzero(add(cluster_state.leaving, cluster_charge.charge))
+            self._has_changed(cluster_state, gained_capacity=True)
 
     def unmark_leaving(self, admission: Admission) -> None:
         """Undo ``mark_leaving``: the workload has stopped, or is no longer being evicted."""
-        for booking in admission.cluster_charges:
-            cluster_state = self.cluster_state(booking.cluster)
-            cluster_state.leaving = nonzero(subtract(cluster_state.leaving, booking.charge))
-            self._has_changed(cluster_state, gave_room=False)
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            cluster_state.leaving = nonzero(subtract(cluster_state.leaving, cluster_charge.charge))
+            self._has_changed(cluster_state, gained_capacity=False)
 
     def nominate(self, name: ClusterName, requests: Resources) -> None:
         """Set capacity for *requests* aside on a cluster."""
         cluster_state = self.cluster_state(name)
         cluster_state.nominated = nonzero(add(cluster_state.nominated, requests))
-        self._has_changed(cluster_state, gave_room=False)
+        self._has_changed(cluster_state, gained_capacity=False)
 
     def unnominate(self, name: ClusterName, requests: Resources) -> None:
         """Undo ``nominate``."""
         cluster_state = self.cluster_state(name)
         cluster_state.nominated = nonzero(subtract(cluster_state.nominated, requests))
-        self._has_changed(cluster_state, gave_room=True)
+        self._has_changed(cluster_state, gained_capacity=True)
 
     def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
         """Record that the pods of an admission run, or no longer run, so that the summary will follow.
@@ -449,9 +457,11 @@ class ClusterUsage:
         """
         if before.reported == after.reported:
             return False
-        sites = [self.cluster_state(booking.cluster) for booking in after.cluster_charges]
-        for cluster_state, booking in zip(sites, after.cluster_charges, strict=True):
-            cluster_state.reported = (add if after.reported else subtract)(cluster_state.reported, booking.charge)
+        sites = [self.cluster_state(cluster_charge.cluster) for cluster_charge in after.cluster_charges]
+        for cluster_state, cluster_charge in zip(sites, after.cluster_charges, strict=True):
+            cluster_state.reported = (add if after.reported else subtract)(
+                cluster_state.reported, cluster_charge.charge
+            )
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
         return any(cluster_state.may_external_usage_fall for cluster_state in sites)
@@ -474,9 +484,9 @@ class ClusterUsage:
             cluster_state.refresh_external_usage(now, settle_ms)
             self._end_orphans(cluster_state, now, settle_ms)
             if cluster_state.external_usage != before:
-                self._has_changed(cluster_state, gave_room=True)
+                self._has_changed(cluster_state, gained_capacity=True)
             elif cluster_state.has_grades and cluster_state.recently_freed_total != freed_before:
-                self._has_changed(cluster_state, gave_room=False)
+                self._has_changed(cluster_state, gained_capacity=False)
             changes_at, freed = cluster_state.settles_at(settle_ms), cluster_state.recently_freed
             if freed or changes_at is not None:
                 # How much of orphaned charges has ended also depends on the time itself.

@@ -201,8 +201,8 @@ def queue_limits(
     """
     claimed = _claimed_guarantees(tree, closed)
     capability = tree.root.queue.capability
-    ceiling = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
-    result = {ROOT: QueueLimits(ceiling)}
+    limit = {name: min(amount, capability.get(name, amount)) for name, amount in pool.items()}
+    result = {ROOT: QueueLimits(limit)}
     for node in reversed(tree.bottom_up()):
         above = result[node.name]
         given_from = subtract(above.limit, taken) if node is tree.root else above.guarantee
@@ -255,8 +255,8 @@ def _scale_down(guarantees: list[Resources], given_from: Resources) -> list[Reso
 
 
 def _limit(queue: Queue, above: Resources, guarantee: Resources, reserved: Resources) -> Resources:
-    ceiling = {}
+    limit = {}
     for name, amount in above.items():
         siblings = reserved.get(name, 0) - guarantee.get(name, 0)
-        ceiling[name] = min(amount - siblings, queue.capability.get(name, amount))
-    return ceiling
+        limit[name] = min(amount - siblings, queue.capability.get(name, amount))
+    return limit

@@ -270,7 +270,7 @@ class PendingWorkloads:
         """Return the class of a pending workload."""
         return self._class_of[uid]
 
-    def add(self, workload: Workload, *, immovable: bool = False) -> None:
+    def add(self, workload: Workload, *, is_non_preemptible: bool = False) -> None:
         """Add *workload* to its class."""
         requirements = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
         namespace = workload.namespace if self.is_by_tenant else ""
@@ -285,7 +285,7 @@ class PendingWorkloads:
             workload.gang,
             workload.is_leaving,
             nominated_cluster,
-            immovable,
+            is_non_preemptible,
             workload.details.preempts,
             reserved,
             run_time_bounds(workload) if self.is_by_run_time else (),
@@ -301,17 +301,29 @@ class PendingWorkloads:
         self._class_of[workload.uid] = workload_class
 
     def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        queue, namespace, _, group, is_leaving, nominated, immovable, preempts, reserved, run_times_ms, priority = key
+        (
+            queue,
+            namespace,
+            _,
+            gang,
+            is_leaving,
+            nominated,
+            is_non_preemptible,
+            preempts,
+            reserved,
+            run_times_ms,
+            priority,
+        ) = key
         equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
             queue,
             namespace,
             requirements,
             next(iter(equal)).slot if equal else self.slot_count,
-            group,
+            gang,
             is_leaving=is_leaving,
             nominated_cluster=nominated,
-            is_non_preemptible=immovable,
+            is_non_preemptible=is_non_preemptible,
             preempts=preempts,
             reservation_owner=reserved,
             run_times_ms=run_times_ms,

@@ -309,5 +309,7 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
 
 def _restrict_to(admission: Admission, clusters: set[ClusterName]) -> Admission:
     """Return the part of *admission* on *clusters*."""
-    bookings = tuple(charge for charge in admission.cluster_charges if charge.cluster in clusters)
-    return replace(admission, cluster_charges=bookings, charge=total(charge.charge for charge in bookings))
+    cluster_charges = tuple(charge for charge in admission.cluster_charges if charge.cluster in clusters)
+    return replace(
+        admission, cluster_charges=cluster_charges, charge=total(charge.charge for charge in cluster_charges)
+    )

@@ -193,14 +193,14 @@ class Quota:
         if self._is_within_limits(node, requests):
             return None
         for resource in sorted(requests):
-            ceilings = [
+            limits = [
                 (self.limits[above.name].limit.get(resource, 0), above.name)
                 for above in node.path()
                 if above.limits_resource(resource)
             ]
-            smallest = min((ceiling for ceiling, _ in ceilings), default=0)
-            if ceilings and requests[resource] > max(smallest, 0):
-                setter = next(name for ceiling, name in reversed(ceilings) if ceiling == smallest)
+            smallest = min((limit for limit, _ in limits), default=0)
+            if limits and requests[resource] > max(smallest, 0):
+                setter = next(name for limit, name in reversed(limits) if limit == smallest)
                 reason = Reason.EXCEEDS_TOTAL_CAPACITY if setter == ROOT else Reason.EXCEEDS_QUEUE_LIMIT
                 return Refusal(reason, resource, requests[resource], smallest, queue=setter)
         return None
@@ -272,10 +272,10 @@ def _add_to(sums: dict[str, int], amounts: Resources) -> None:
         sums[resource] = sums.get(resource, 0) + amount
 
 
-def _fits_free_amount(node: Node, charge: Resources, ceiling: Resources, taken: Resources) -> bool:
-    """Return whether *charge* fits *ceiling* less *taken*; the most frequent check of all."""
+def _fits_free_amount(node: Node, charge: Resources, limit: Resources, taken: Resources) -> bool:
+    """Return whether *charge* fits *limit* less *taken*; the most frequent check of all."""
     for name, amount in charge.items():
-        if amount > 0 and amount > ceiling.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):
+        if amount > 0 and amount > limit.get(name, 0) - taken.get(name, 0) and node.limits_resource(name):
             return False
     return True
 

@@ -438,8 +438,8 @@ class Choice:
         if len(self.cluster_charges) == 1:
             return self.cluster_charges[0].charge
         sums: dict[str, int] = {}
-        for booking in self.cluster_charges:
-            for name, amount in booking.charge.items():
+        for cluster_charge in self.cluster_charges:
+            for name, amount in cluster_charge.charge.items():
                 sums[name] = sums.get(name, 0) + amount
         return sums
 
@@ -457,8 +457,8 @@ def has_same_charges(before: Workload, workload: Workload) -> bool:
 
 def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
     """Yield the charge of each cluster, hashable; the order has no meaning."""
-    for booking in admission.cluster_charges:
-        yield booking.cluster, tuple(sorted(booking.charge.items()))
+    for cluster_charge in admission.cluster_charges:
+        yield cluster_charge.cluster, tuple(sorted(cluster_charge.charge.items()))
 
 
 def is_noop_update(before: Workload, workload: Workload) -> bool:
@@ -507,7 +507,7 @@ def with_move(before: Workload | None, workload: Workload, now: int) -> Workload
 
 
 def _clusters(admission: Admission) -> set[ClusterName]:
-    return {booking.cluster for booking in admission.cluster_charges}
+    return {cluster_charge.cluster for cluster_charge in admission.cluster_charges}
 
 
 def _eviction_factors(workload: Workload) -> tuple[object, ...]:
