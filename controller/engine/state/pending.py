@@ -9,6 +9,7 @@ being evicted, and nominated workloads.
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
@@ -22,25 +23,24 @@ OrderKey = tuple[int, int, str, str, str]
 _MAX_COUNTED_CLASSES = 32
 """In queues with at most so many classes, positions are counted class by class."""
 
-_Key = tuple[
-    QueueName,
-    str,
-    int,
-    HyperJobGang | None,
-    bool,
-    ClusterName | None,
-    bool,
-    bool,
-    str | None,
-    tuple[int, ...],
-    int | None,
-]
-"""Queue, namespace, requirements, gang, whether it is being evicted, nominated cluster, whether it could be reclaimed,
-whether it preempts, the owner of its reservation, the bounds of its run time, and its priority.
-"""
-
 #: Run times are rounded up to so many binary digits, so that there are few classes.
 _RUN_TIME_DIGITS = 4
+
+
+class ClassKey(NamedTuple):
+    """What the workloads of one class have in common; its fields are those of ``WorkloadClass``."""
+
+    queue: QueueName
+    namespace: str
+    requirements_id: int
+    gang: HyperJobGang | None
+    is_leaving: bool
+    nominated_cluster: ClusterName | None
+    is_non_preemptible: bool
+    preempts: bool
+    reservation_owner: str | None
+    run_times_ms: tuple[int, ...]
+    priority: int | None
 
 
 def order_key(workload: Workload) -> OrderKey:
@@ -72,6 +72,8 @@ class WorkloadClass:
     requirements: SchedulingRequirements
     slot: int
     """The slot of its requirements in sets of slots, until the slots are renumbered."""
+    class_key: ClassKey
+    """Its key among all classes."""
     gang: HyperJobGang | None = None
     """Set where all its workloads are parts of one gang."""
     workloads: list[Workload] = field(default_factory=list)
@@ -249,7 +251,7 @@ class PendingWorkloads:
         self._in_tree: PendingRequirements | None = None
         self.slot_count = 0
         """How many slots requirements have had since the slots were renumbered."""
-        self._classes: dict[_Key, WorkloadClass] = {}
+        self._classes: dict[ClassKey, WorkloadClass] = {}
         self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
         self._class_of: dict[WorkloadUid, WorkloadClass] = {}
         self._ordered: dict[QueueName, list[Workload]] = {}
@@ -273,21 +275,19 @@ class PendingWorkloads:
     def add(self, workload: Workload, *, is_non_preemptible: bool = False) -> None:
         """Add *workload* to its class."""
         requirements = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
-        namespace = workload.namespace if self.is_by_tenant else ""
         nominated_cluster = (
             workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
         )
-        reserved = _reservation_owner(workload) if workload.reservation is not None else None
-        key = (
+        key = ClassKey(
             workload.queue,
-            namespace,
+            workload.namespace if self.is_by_tenant else "",
             id(requirements),
             workload.gang,
             workload.is_leaving,
             nominated_cluster,
             is_non_preemptible,
             workload.details.preempts,
-            reserved,
+            _reservation_owner(workload) if workload.reservation is not None else None,
             run_time_bounds(workload) if self.is_by_run_time else (),
             workload.priority if self.is_by_priority else None,
         )
@@ -300,38 +300,26 @@ class PendingWorkloads:
         self.changed_classes[workload_class] = None
         self._class_of[workload.uid] = workload_class
 
-    def _open(self, key: _Key, requirements: SchedulingRequirements) -> WorkloadClass:
-        (
-            queue,
-            namespace,
-            _,
-            gang,
-            is_leaving,
-            nominated,
-            is_non_preemptible,
-            preempts,
-            reserved,
-            run_times_ms,
-            priority,
-        ) = key
+    def _open(self, key: ClassKey, requirements: SchedulingRequirements) -> WorkloadClass:
         equal = self.by_requirements.get(id(requirements))
         workload_class = WorkloadClass(
-            queue,
-            namespace,
+            key.queue,
+            key.namespace,
             requirements,
             next(iter(equal)).slot if equal else self.slot_count,
-            gang,
-            is_leaving=is_leaving,
-            nominated_cluster=nominated,
-            is_non_preemptible=is_non_preemptible,
-            preempts=preempts,
-            reservation_owner=reserved,
-            run_times_ms=run_times_ms,
-            priority=priority,
-            key_of=self.order_keys.get(queue, order_key),
+            key,
+            key.gang,
+            is_leaving=key.is_leaving,
+            nominated_cluster=key.nominated_cluster,
+            is_non_preemptible=key.is_non_preemptible,
+            preempts=key.preempts,
+            reservation_owner=key.reservation_owner,
+            run_times_ms=key.run_times_ms,
+            priority=key.priority,
+            key_of=self.order_keys.get(key.queue, order_key),
         )
         self._classes[key] = workload_class
-        self.queues.setdefault(queue, []).append(workload_class)
+        self.queues.setdefault(key.queue, []).append(workload_class)
         if equal is None:
             equal = self.by_requirements[id(requirements)] = {}
             self._opened[id(requirements)] = None
@@ -360,17 +348,7 @@ class PendingWorkloads:
         requirements = workload_class.requirements
         if self._in_tree is not None:
             self._in_tree.remove(workload_class)
-        key = workload_class.queue, workload_class.namespace, id(requirements), workload_class.gang
-        del self._classes[
-            *key,
-            workload_class.is_leaving,
-            workload_class.nominated_cluster,
-            workload_class.is_non_preemptible,
-            workload_class.preempts,
-            workload_class.reservation_owner,
-            workload_class.run_times_ms,
-            workload_class.priority,
-        ]
+        del self._classes[workload_class.class_key]
         self.queues[workload_class.queue].remove(workload_class)
         if not self.queues[workload_class.queue]:
             del self.queues[workload_class.queue]
