@@ -18,7 +18,6 @@ from controller.engine.state.resources import Resources, add, nonzero, scale, su
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, has_same_charges
 
 _LimitInputs = tuple[Resources, Resources, dict[QueueName, Resources]]
-
 """What limits follow from: the root's limit, charges outside the tree, guarantees of closed queues."""
 
 
@@ -237,25 +236,17 @@ class UsageTracker:
 
     def remove(self, workload: Workload, now: int, *, successor: Admission | None = None) -> None:
         """Remove the charges of *workload* and what its nomination sets aside; those of *successor* are added next."""
-        queue, namespace = workload.queue, workload.namespace
+        self._end_transition(workload)
         if workload.admission is not None:
-            if workload.is_leaving:
-                self._unmark_leaving(workload, workload.admission)
             self._clusters.remove_usage(workload.admission, now, successor=successor)
-            self.queue_usage.remove_usage(queue, namespace, workload.admission.charge)
-        elif workload.nomination is not None and workload.is_nominated:
-            self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
-            self.queue_usage.unnominate(queue, namespace, workload.nomination.requests)
+            self.queue_usage.remove_usage(workload.queue, workload.namespace, workload.admission.charge)
 
     def release(self, workload: Workload, now: int) -> None:
         """Free the queue of *workload*; what it holds on clusters is external usage from now on."""
-        if workload.admission is None:
-            self.remove(workload, now)
-            return
-        if workload.is_leaving:
-            self._unmark_leaving(workload, workload.admission)
-        self._clusters.release_usage(workload.admission, now)
-        self.queue_usage.remove_usage(workload.queue, workload.namespace, workload.admission.charge)
+        self._end_transition(workload)
+        if workload.admission is not None:
+            self._clusters.release_usage(workload.admission, now)
+            self.queue_usage.remove_usage(workload.queue, workload.namespace, workload.admission.charge)
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
@@ -264,8 +255,7 @@ class UsageTracker:
         if admission is None or not left:
             self.remove(before, now, successor=successor)
             return
-        if before.is_leaving:
-            self._unmark_leaving(before, admission)
+        self._end_transition(before)
         orphaned = _restrict_to(admission, left)
         gone = _restrict_to(admission, {charge.cluster for charge in admission.cluster_charges} - left)
         self._clusters.remove_usage(gone, now, successor=successor)
@@ -281,6 +271,14 @@ class UsageTracker:
         """Charge queues with *orphans*, which the cluster includes already."""
         for orphan in orphans.charges:
             self.queue_usage.add_usage(orphan.queue, orphan.namespace, orphan.charge)
+
+    def _end_transition(self, workload: Workload) -> None:
+        """Undo what the eviction in progress or the nomination of *workload* has changed."""
+        if workload.is_leaving and workload.admission is not None:
+            self._unmark_leaving(workload, workload.admission)
+        elif workload.is_nominated and workload.nomination is not None:
+            self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
+            self.queue_usage.unnominate(workload.queue, workload.namespace, workload.nomination.requests)
 
     def _mark_leaving(self, workload: Workload, admission: Admission) -> None:
         self._clusters.mark_leaving(admission)

@@ -13,7 +13,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
-from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.resources import EMPTY, Resources, total
 
 WorkloadUid = NewType("WorkloadUid", str)
 
@@ -437,11 +437,7 @@ class Choice:
         """Return the sum over all clusters."""
         if len(self.cluster_charges) == 1:
             return self.cluster_charges[0].charge
-        sums: dict[str, int] = {}
-        for cluster_charge in self.cluster_charges:
-            for name, amount in cluster_charge.charge.items():
-                sums[name] = sums.get(name, 0) + amount
-        return sums
+        return total(cluster_charge.charge for cluster_charge in self.cluster_charges)
 
 
 def has_same_charges(before: Workload, workload: Workload) -> bool:
