@@ -83,7 +83,7 @@ class Cycle:
         # 4. Admit nominated workloads that fit; then try one head after the other, with preemption for blocked ones.
         admission.admit_nominated(self._nominations)
         preemptions = yield from admit_with_preemption(admission, partial(self._update_shares, stale, changed))
-        agreed = self._admit_nominated_at_once(admission, preemptions.notes)
+        nominated = self._admit_nominated_at_once(admission, preemptions.record_updates)
         # 5. Reserve quota and capacity for heads that have been blocked for long.
         self.starvation_timers.update(self._queues_to_check(changed, stale), now)
         reserved = self._reservations.grant(admission.shares, context.policy, now)
@@ -107,7 +107,7 @@ class Cycle:
         return Plan(
             decisions=(*evicted, *admission.decisions),
             waits=waits,
-            record_updates=(*lapsed, *agreed, *reserved),
+            record_updates=(*lapsed, *nominated, *reserved),
             reschedules=tuple(requeues),
             wake_at=now if may_admit_more else self._wake_at(now, preemptions.retry_at),
             queries=context.estimate_tracker.pop_queries(),
@@ -256,7 +256,7 @@ class Cycle:
         """Admit preemptors that fit although their victims still run; return the *updates* of the others."""
         if updates:
             admission.admit_nominated(self._nominations)
-        return [note for note in updates if note.workload.uid not in admission.admitted]
+        return [update for update in updates if update.workload.uid not in admission.admitted]
 
     def _queues_to_check(self, changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
         """Return the queues whose first blocked workload may have changed."""

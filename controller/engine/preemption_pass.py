@@ -39,7 +39,8 @@ class PreemptionPass:
     """Searches victims for blocked workloads in their admission order, and evicts them."""
 
     def __init__(self, admission: AdmissionPass, update_shares: UpdateShares) -> None:
-        self.notes: list[RecordUpdate] = []
+        self.record_updates: list[RecordUpdate] = []
+        """The nominations of the preemptors."""
         self.retry_at: int | None = None
         """When a preemption that fails now may succeed."""
         self._admission = admission
@@ -277,8 +278,8 @@ class PreemptionPass:
         for uid, cluster in plan.clusters.items():
             part = self._context.workloads[uid]
             charge = self._context.feasibility_cache.get(self._context.pending.class_of(uid).requirements).charge
-            nomination = Nomination(cluster, now, len(self.notes), charge)
-            self.notes.append(RecordUpdate(part, nomination))
+            nomination = Nomination(cluster, now, len(self.record_updates), charge)
+            self.record_updates.append(RecordUpdate(part, nomination))
             self._admission.assume(part.nominated_as(nomination), now)
         for queue in sorted({head.workload.queue, *(workload.queue for workload in victims)}):
             self._invalidate(queue)

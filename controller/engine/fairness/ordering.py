@@ -80,11 +80,11 @@ class HeadIterator:
         self._bands: dict[QueueName, PriorityBand] = {}
         self._current: tuple[PriorityBand, _BandTournament] | None = None
         self._leaves: dict[QueueName, LeafIterator] = {}
-        self._hiding: dict[QueueName, Node] = {}
+        self._to_recheck: dict[QueueName, Node] = {}
         """Queues whose borrowing head precedes workloads that would not borrow."""
         self._changed_leaves: list[Node] = []
         """Queues with another head since they were placed in a band."""
-        self._is_stale = False
+        self._must_recheck = False
         """Whether an admission may have changed which borrowing heads fit."""
         for name in sorted(classes):
             leaf = shares.quota.tree.nodes[name]
@@ -95,38 +95,38 @@ class HeadIterator:
         """Return the next head, or ``None`` when all are done."""
         yield from self._place_changed_leaves()
         while self._heads:
-            level = min(self._heads)
-            if self._is_stale:
+            band = min(self._heads)
+            if self._must_recheck:
                 yield from self._recheck_borrowing_heads()
                 continue
-            head = self._tournament(level).best()
+            head = self._tournament(band).best()
             if head is None:
-                raise AssertionError(f"level {level} has seats but no head")
-            if self._band(head) == level:
+                raise AssertionError(f"band {band} has leaves but no head")
+            if self._band(head) == band:
                 return head
             yield from self._place(head.leaf)
         return None
 
     def _place_changed_leaves(self) -> Steps[None]:
         """Place the queues with another head in their bands, in the order of the changes."""
-        unseated, self._changed_leaves = self._changed_leaves, []
-        for leaf in unseated:
+        changed, self._changed_leaves = self._changed_leaves, []
+        for leaf in changed:
             yield from self._place(leaf)
 
     def _recheck_borrowing_heads(self) -> Steps[None]:
         """Skip borrowing heads that no longer fit and precede workloads that would not borrow (O3)."""
-        self._is_stale = False
-        for name, leaf in list(self._hiding.items()):
+        self._must_recheck = False
+        for name, leaf in list(self._to_recheck.items()):
             head = self._leaves[name].head()
             yield 1
             if head is None or not self._fits(head):
                 yield from self._place(leaf)
-            elif not self._hides(leaf):
-                del self._hiding[name]
+            elif not self._has_non_borrowing(leaf):
+                del self._to_recheck[name]
 
     def borrows(self, head: Head) -> bool:
         """Return whether the head is tried later because it would borrow."""
-        return self._borrows(head)
+        return self._fair_share_first and self._shares.borrows(head.leaf, head.workload_class.charge)
 
     def skip_queue(self, head: Head) -> None:
         """Drop the whole queue of *head*."""
@@ -136,7 +136,7 @@ class HeadIterator:
     def on_admitted(self, head: Head) -> None:
         """Continue after *head* was admitted and removed from its class."""
         self._leaves[head.leaf.name].advance()
-        self._is_stale = bool(self._hiding)
+        self._must_recheck = bool(self._to_recheck)
         self._changed_leaves.append(head.leaf)
 
     def on_skipped(self, head: Head) -> None:
@@ -155,34 +155,31 @@ class HeadIterator:
             del self._heads[before][leaf.name]
             if not self._heads[before]:
                 del self._heads[before]
-        self._hiding.pop(leaf.name, None)
+        self._to_recheck.pop(leaf.name, None)
         head = self._leaves[leaf.name].head()
-        while head is not None and self._borrows(head) and not self._fits(head):
+        while head is not None and self.borrows(head) and not self._fits(head):
             self._skip(head)
             head = self._leaves[leaf.name].head()
             yield 1
-        if head is not None and self._borrows(head) and self._hides(leaf):
-            self._hiding[leaf.name] = leaf
-        level = self._band(head) if head else None
-        if head is not None and level is not None:
-            self._bands[leaf.name] = level
-            self._heads.setdefault(level, {})[leaf.name] = head
-        if self._current is not None and self._current[0] in (before, level):
-            self._current[1].update(leaf, head if self._current[0] == level else None)
+        if head is not None and self.borrows(head) and self._has_non_borrowing(leaf):
+            self._to_recheck[leaf.name] = leaf
+        band = self._band(head) if head else None
+        if head is not None and band is not None:
+            self._bands[leaf.name] = band
+            self._heads.setdefault(band, {})[leaf.name] = head
+        if self._current is not None and self._current[0] in (before, band):
+            self._current[1].update(leaf, head if self._current[0] == band else None)
 
-    def _hides(self, leaf: Node) -> bool:
+    def _has_non_borrowing(self, leaf: Node) -> bool:
         """Return whether a workload of *leaf* would not borrow; usage only grows, so that none will later."""
         charges = self._leaves[leaf.name].charges()
         return not leaf.queue.fifo and not all(self._shares.borrows(leaf, charge) for charge in charges)
 
     def _band(self, head: Head) -> PriorityBand:
-        return self._borrows(head), -head.leaf.queue.priority
+        return self.borrows(head), -head.leaf.queue.priority
 
-    def _borrows(self, head: Head) -> bool:
-        return self._fair_share_first and self._shares.borrows(head.leaf, head.workload_class.charge)
-
-    def _tournament(self, level: PriorityBand) -> _BandTournament:
-        """Return the tournament of *level*; it is rebuilt after another band was served."""
-        if self._current is None or self._current[0] != level:
-            self._current = level, _BandTournament(self._shares, self._heads[level])
+    def _tournament(self, band: PriorityBand) -> _BandTournament:
+        """Return the tournament of *band*; it is rebuilt after another band was served."""
+        if self._current is None or self._current[0] != band:
+            self._current = band, _BandTournament(self._shares, self._heads[band])
         return self._current[1]

@@ -25,17 +25,17 @@ TOPOLOGY_COOLDOWN_MS = 300_000
 class DivergingPaths:
     """Queues on two paths below their lowest common ancestor, from the leaf upwards."""
 
-    preemptor_branch: tuple[Node, ...]
-    victim_branch: tuple[Node, ...]
+    preemptor_path: tuple[Node, ...]
+    victim_path: tuple[Node, ...]
 
 
 def diverge(preemptor_queue: Node, victim_queue: Node) -> DivergingPaths | None:
     """Return where the paths of two queues diverge; ``None`` where one is an ancestor of the other."""
     ancestors = {node.name for node in preemptor_queue.path()}
-    victim_branch = tuple(node for node in victim_queue.path() if node.name not in ancestors)
+    victim_path = tuple(node for node in victim_queue.path() if node.name not in ancestors)
     victim_ancestors = {node.name for node in victim_queue.path()}
-    preemptor_branch = tuple(node for node in preemptor_queue.path() if node.name not in victim_ancestors)
-    return DivergingPaths(preemptor_branch, victim_branch) if preemptor_branch and victim_branch else None
+    preemptor_path = tuple(node for node in preemptor_queue.path() if node.name not in victim_ancestors)
+    return DivergingPaths(preemptor_path, victim_path) if preemptor_path and victim_path else None
 
 
 def reclaim_candidates(
@@ -46,7 +46,7 @@ def reclaim_candidates(
     victims: list[Victim] = []
     for node in candidates.queues():
         paths = diverge(head.leaf, node)
-        if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_branch):
+        if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_path):
             victims += candidates.in_queue(node.name)
     return sorted(
         (victim for victim in victims if victim.evictions < policy.max_evictions), key=lambda victim: victim.rank
@@ -70,8 +70,8 @@ class ReclaimPolicy:
         if paths is None or not lacking:
             return False
         return (
-            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in paths.victim_branch)
-            and all(_keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_branch)
+            all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in paths.victim_path)
+            and all(_keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_path)
             and _stays_within_fair_share(attempt, paths)
             and _improves_fairness(attempt, paths, victim, also_freed=victim.charge)
         )
@@ -81,7 +81,7 @@ class ReclaimPolicy:
         paths = diverge(attempt.head.leaf, victim.node)
         if paths is None:
             return False
-        branch = paths.victim_branch[-1]
+        branch = paths.victim_path[-1]
         fair_share = attempt.queue_shares.fair_shares[branch.name]
         return all(
             attempt.quota.usage(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
@@ -124,7 +124,7 @@ def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) 
     """Say whether the preemptor's queues below the common ancestor stay within their fair shares."""
     return all(
         attempt.queue_shares.first_above_fair_share(node, attempt.charge, attempt.quota) is None
-        for node in paths.preemptor_branch
+        for node in paths.preemptor_path
     )
 
 
@@ -135,7 +135,7 @@ def _improves_fairness(
 
     The ratios count the resources that the preemptor lacks; preemptor and victim are the next to be admitted.
     """
-    preemptor_branch, victim_branch = paths.preemptor_branch[-1], paths.victim_branch[-1]
+    preemptor_branch, victim_branch = paths.preemptor_path[-1], paths.victim_path[-1]
     before = min(
         _usage_ratio(attempt, preemptor_branch, attempt.charge), _usage_ratio(attempt, victim_branch, victim.charge)
     )
