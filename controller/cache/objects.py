@@ -512,11 +512,6 @@ def is_aborted(binding: CachedBinding) -> bool:
     return (binding.record is not None and binding.record.aborted) or aborted_reason(binding) is not None
 
 
-def runs_to_completion(binding: CachedBinding) -> bool:
-    """Whether a workload finishes eventually, so that recreating it after each failure may never end."""
-    return binding.template.kind in {VOLCANO_JOB, BATCH_JOB}
-
-
 def clusters_changed_at(binding: CachedBinding) -> int:
     """Return when others last changed its clusters, according to its record; 0 if never."""
     record = binding.record

@@ -14,8 +14,9 @@ from controller.cache import charges
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate
 from controller.cache.data_requirements import NO_DATA, DataRequirement, eviction_reason, pending_reason
 from controller.cache.hyperjobs import Membership, resolve_membership
-from controller.cache.integrations import Integrations
+from controller.cache.integrations import NEVER_FINISHED, Integrations
 from controller.cache.objects import (
+    BATCH_JOB,
     VOLCANO_JOB,
     BindingCondition,
     CachedBinding,
@@ -28,7 +29,6 @@ from controller.cache.objects import (
     is_duplicated,
     is_finished,
     is_same_object,
-    runs_to_completion,
 )
 from controller.cache.record import AdmissionRecord
 from controller.cache.requests import (
@@ -176,7 +176,7 @@ def build_workload(
             *_decode_conditions(inputs),
             *_queue_conditions(inputs, status),
             *_retry_conditions(inputs),
-            *_policy_conditions(inputs),
+            *_policy_conditions(inputs, context.integrations),
         )
     )
     if conditions and local_state.outcomes:
@@ -529,16 +529,25 @@ def _retry_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     return (BindingCondition.RETRY_REQUESTED,) if is_changed or inputs.local_state.retry_requested else ()
 
 
-def _policy_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
+def _policy_conditions(inputs: _Inputs, integrations: Integrations) -> tuple[BindingCondition, ...]:
     """Return conditions about effects of its policy that the tenant may not expect."""
     binding = inputs.binding
     is_copied = binding.template.kind == VOLCANO_JOB and is_duplicated(binding.placement)
-    is_recreated = binding.details.application_failover and runs_to_completion(binding)
+    is_recreated = binding.details.application_failover and _is_recreated_after_failure(binding, integrations)
     return (
         *((BindingCondition.PLACED_ON_ALL_CLUSTERS,) if is_copied else ()),
         *((BindingCondition.RESOURCES_PRESERVED,) if binding.details.preserved else ()),
         *((BindingCondition.APPLICATION_FAILOVER,) if is_recreated else ()),
     )
+
+
+def _is_recreated_after_failure(binding: CachedBinding, integrations: Integrations) -> bool:
+    """Return whether the workload ends, so that failover may recreate it after each failure, without an end.
+
+    Karmada does not know the health of a Kubernetes Job, so its failover ignores one.
+    """
+    kind = binding.template.kind
+    return kind != BATCH_JOB and integrations.finished_rule(kind) is not NEVER_FINISHED
 
 
 def _queued_since(inputs: _Inputs) -> int:

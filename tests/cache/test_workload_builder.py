@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from controller.api.configuration import IntegrationRule, VolcanoGlobalConfiguration
+from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.objects import BindingCondition as Condition
@@ -753,6 +753,28 @@ def test_binding_placed_after_external_eviction_is_not_admitted():
 def test_application_failover_of_a_job_is_reported(spec, is_warned):
     _, remarks = workload_and_conditions(binding("j1", spec=spec))
     assert remarks == ({Condition.APPLICATION_FAILOVER} if is_warned else set())
+
+
+@pytest.mark.parametrize(
+    ("api", "finished", "is_warned"),
+    [
+        pytest.param(PYTORCH_JOB, Finished(conditions=("Succeeded", "Failed")), True, id="kind-that-ends"),
+        pytest.param(PYTORCH_JOB, None, False, id="kind-without-an-end"),
+        pytest.param(ApiKind("batch/v1", "Job"), None, False, id="kind-without-health"),
+    ],
+)
+def test_application_failover_concerns_kinds_that_end(api, finished, is_warned):
+    """Karmada interprets the health of no Kubernetes Job, so its failover controller ignores one."""
+    rule = IntegrationRule(api_version=api.group_version, kind=api.kind, finished=finished)
+    store = Store(VolcanoGlobalConfiguration(integrations=(rule,)))
+    template = raw({"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": {}})
+    spec = {"propagateDeps": True, "failover": {"application": {}}}
+    received(
+        store,
+        ("bindings", binding("web", api_version=api.group_version, kind=api.kind, spec=spec)),
+        (api, template),
+    )
+    assert (Condition.APPLICATION_FAILOVER in store.conditions["rb-web"]) is is_warned
 
 
 @pytest.mark.parametrize(
