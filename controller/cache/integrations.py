@@ -34,6 +34,8 @@ class Integration:
 
 NEVER_FINISHED = FinishedRule()
 
+_POD_PRIORITY_CLASS = ("spec", "priorityClassName")
+
 _DEFAULT_FINISHED_RULES = MappingProxyType(
     {
         VOLCANO_JOB: FinishedRule(("state", "phase"), frozenset({"Completed", "Failed", "Terminated"})),
@@ -87,7 +89,8 @@ def _integration(rule: IntegrationRule) -> Integration:
         if rule.finished
         else _DEFAULT_FINISHED_RULES.get(group_kind(api), NEVER_FINISHED),
         queue=_split_path(rule.queue),
-        priority_class=_split_path(rule.priority_class),
+        # A Pod is its own template.
+        priority_class=_POD_PRIORITY_CLASS if group_kind(api) == POD else _split_path(rule.priority_class),
         pod_template=_split_path(rule.pod_template),
     )
 

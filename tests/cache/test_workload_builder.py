@@ -713,6 +713,25 @@ def test_priority_is_that_of_the_priority_class(named, expected):
     assert (workload.priority, workload.details.unknown_class) == expected
 
 
+def test_classes_of_all_pods_of_a_configured_kind_are_known():
+    pod = {"spec": {"priorityClassName": "high", "containers": []}}
+    workload = heard_pytorch_job({"Master": {"template": pod}, "Worker": replica_spec("1")})
+    assert workload.details.task_classes == ("high",)
+
+
+def test_priority_of_a_pod_is_that_of_its_own_class():
+    api = ApiKind("v1", "Pod")
+    store = Store(VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="v1", kind="Pod"),)))
+    pod = {"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": {"priorityClassName": "high"}}
+    objects = (
+        ("bindings", binding("web", api_version="v1", kind="Pod")),
+        (api, raw(pod)),
+        ("priority_classes", priority_class("high", 7)),
+    )
+    workload = received(store, *objects).workloads["rb-web"]
+    assert (workload.priority, workload.priority_class) == (7, "high")
+
+
 def test_workload_moved_by_others_is_reported_as_not_run_there():
     workload, _ = workload_and_conditions(admitted("m2", phases={"m1": "Running", "m2": "Pending"}))
     assert (workload.has_moved, workload.has_run) == (True, False)

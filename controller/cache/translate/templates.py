@@ -367,6 +367,7 @@ def _integration_requests(replicated: Sequence[_ReplicatedPod]) -> RequestsOrErr
         pods=pod_requests(job),
         job=job,
         digest=_job_digest(job, map(_images, pods)),
+        task_classes=tuple(sorted({pod.priority_class_name for pod in pods} - {""})),
         claims=_claims(job),
         has_long_grace_period=any(map(_has_long_grace_period, pods)),
     )
