@@ -297,6 +297,8 @@ class CachedTemplate(msgspec.Struct, frozen=True, gc=False):
     """Which fields could not be read; empty if all could."""
     has_invalid_requests: bool = False
     """It requests amounts that cannot be read or counted."""
+    suspended_by: str = ""
+    """Path of the field by which it has no pods for now, such as ``spec.suspend``; empty if none is set."""
     published_reason: str | None = None
     """Reason that the controller wrote into the status of a pending Volcano Job; empty without a status, ``None`` where
     another client wrote the status.

@@ -284,7 +284,8 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
 def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_class: str) -> WorkloadDetails:
     binding, template = inputs.binding, inputs.template
     is_admitted = status.state is WorkloadState.ADMITTED
-    has_no_pods = inputs.requests is not None and not inputs.requests.total
+    requests_nothing = inputs.requests is not None and not inputs.requests.total
+    has_no_pods = requests_nothing or (template is not None and bool(template.suspended_by))
     return WorkloadDetails(
         priority_class=priority_class,
         task_classes=template.requests.task_classes if template and template.requests else (),
@@ -292,7 +293,7 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         gang=inputs.membership.group,
         evictions=status.evictions,
         failed_starts=status.failed_starts,
-        # Without pods, such as a Deployment of zero replicas, there is nothing to start (R1).
+        # Without pods, such as a Deployment of zero replicas or a suspended Job, there is nothing to start (R1).
         has_run=is_admitted and (inputs.local_state.has_run or has_no_pods),
         unplaced=is_admitted and not binding.is_suspended and not binding.targets,
         placed_at=clusters_changed_at(binding) if is_admitted else 0,
@@ -467,6 +468,8 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
     if binding.suspension is not None and binding.suspension.dispatching:
         holds.append(Refusal(Reason.SUSPENDED))
+    if inputs.template is not None and inputs.template.suspended_by:
+        holds.append(Refusal(Reason.SUSPENDED, subject=inputs.template.suspended_by))
     if unknown := _why_requests_unknown(inputs):
         holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))
     return min((hold for hold in holds if hold is not None), key=precedence, default=None)

@@ -105,6 +105,8 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.INTERNAL_ERROR: "it is retried after a minute; report the error in the controller's log",
 }
 
+_OWN_SUSPENSION = "its {subject} is true"
+
 #: Why a workload is pending where an advance reservation needs all of its clusters (O11).
 _RESERVED_IN_ADVANCE = "its clusters are kept free for {subject}, and it is not expected to end before"
 _AMOUNTS_RESERVED_IN_ADVANCE = (
@@ -194,13 +196,15 @@ def pending_message(refusal: Refusal) -> str:
         "cluster": refusal.cluster,
         "subject": refusal.subject or "unknown",
     }
-    at_root = ROOT_QUEUE_MESSAGES.get(refusal.reason) if refusal.queue == ROOT else None
+    special = ROOT_QUEUE_MESSAGES.get(refusal.reason) if refusal.queue == ROOT else None
+    if refusal.reason is Reason.SUSPENDED and refusal.subject:
+        special = _OWN_SUSPENSION
     if is_advance_reservation(refusal):
         name = (refusal.subject or "").removeprefix(ADVANCE_RESERVATION)
         facts["subject"] = f"advance reservation '{name}'" if name else "an advance reservation"
-        at_root = _RESERVED_IN_ADVANCE if refusal.resource is None else _AMOUNTS_RESERVED_IN_ADVANCE
+        special = _RESERVED_IN_ADVANCE if refusal.resource is None else _AMOUNTS_RESERVED_IN_ADVANCE
     is_part_short = refusal.reason is Reason.HYPERJOB_DOES_NOT_FIT and refusal.resource is not None
-    return ((at_root or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
+    return ((special or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
 
 
 def remedy_message(refusal: Refusal) -> str:
@@ -219,7 +223,8 @@ def _remedy_for(refusal: Refusal) -> str:
         return "it starts when the reservation ends; a job with a shorter runningEstimate or other clusters, earlier"
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
-    return REMEDIES[refusal.reason]
+    is_own = refusal.reason is Reason.SUSPENDED and refusal.subject
+    return f"set {refusal.subject} to false" if is_own else REMEDIES[refusal.reason]
 
 
 def verified_remedy(refusal: Refusal, remedy: Remedy | None) -> str:

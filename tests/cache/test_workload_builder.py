@@ -466,6 +466,56 @@ def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
     assert workload.awaits_start is awaits_start
 
 
+BATCH_JOB = ApiKind("batch/v1", "Job")
+BATCH_JOBS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
+
+
+def heard_batch_job(template_spec: dict, **fields):
+    template = raw({"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": template_spec})
+    spec = {"replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
+    raw_binding = binding("web", api_version="batch/v1", spec=spec, **fields)
+    return received(Store(BATCH_JOBS), ("bindings", raw_binding), (BATCH_JOB, template)).workloads["rb-web"]
+
+
+@pytest.mark.parametrize(
+    ("suspension", "hold"),
+    [
+        pytest.param({"suspend": True}, Refusal(Reason.SUSPENDED, subject="spec.suspend"), id="job"),
+        pytest.param(
+            {"runPolicy": {"suspend": True}}, Refusal(Reason.SUSPENDED, subject="spec.runPolicy.suspend"), id="kubeflow"
+        ),
+        pytest.param({"suspend": False}, None, id="resumed"),
+        pytest.param({"suspend": "yes", "runPolicy": 7}, None, id="other-types"),
+    ],
+)
+def test_workload_with_a_suspended_template_is_not_admitted(suspension, hold):
+    assert heard_batch_job({"parallelism": 2, **suspension}).hold == hold
+
+
+@pytest.mark.parametrize("is_suspended", [True, False])
+def test_admitted_job_with_a_suspended_template_awaits_no_start(is_suspended):
+    record = admission_record(
+        "rb-web",
+        queue="a",
+        charge={"cpu": "2", "pods": "2"},
+        clusters=("m1",),
+        admitted_at=datetime(2026, 1, 2, tzinfo=UTC),
+    )
+    workload = heard_batch_job(
+        {"parallelism": 2, "suspend": is_suspended},
+        paused=False,
+        clusters=[{"name": "m1", "replicas": 2}],
+        record=record,
+        statuses={"m1": {"conditions": [{"type": "Suspended", "status": "True"}]}},
+    )
+    assert (workload.state, workload.hold, charged(workload)) == (
+        WorkloadState.ADMITTED,
+        None,
+        {"m1": {"cpu": 2000, "pods": 2000}},
+    )
+    assert workload.awaits_start is not is_suspended
+
+
 @pytest.mark.parametrize(
     ("written", "rooms"),
     [
@@ -779,7 +829,7 @@ def test_application_failover_of_a_job_is_reported(spec, is_warned):
     [
         pytest.param(PYTORCH_JOB, Finished(conditions=("Succeeded", "Failed")), True, id="kind-that-ends"),
         pytest.param(PYTORCH_JOB, None, False, id="kind-without-an-end"),
-        pytest.param(ApiKind("batch/v1", "Job"), None, False, id="kind-without-health"),
+        pytest.param(BATCH_JOB, None, False, id="kind-without-health"),
     ],
 )
 def test_application_failover_concerns_kinds_that_end(api, finished, is_warned):

@@ -40,6 +40,15 @@ def test_negative_free_capacity_is_shown_as_zero():
     assert pending_message(refusal) == "it requests 1 cpu, queue 'ml' has 0 left below its limit"
 
 
+def test_workload_suspended_by_its_own_field_names_the_field():
+    refusal = Refusal(Reason.SUSPENDED, subject="spec.suspend")
+    assert (pending_message(refusal), remedy_message(refusal)) == (
+        "its spec.suspend is true",
+        "set spec.suspend to false",
+    )
+    assert pending_message(Refusal(Reason.SUSPENDED)) == "its policy suspends dispatching"
+
+
 def test_root_queue_is_described_as_all_clusters():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "cpu", 4000, 0, queue="root")
     assert pending_message(refusal) == "it requests 4 cpu, all usable clusters together have 0 left"

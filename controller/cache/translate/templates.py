@@ -28,7 +28,7 @@ from controller.api.keys import (
 )
 from controller.api.meta import ObjectMeta, Quantities
 from controller.cache.index import InternPool, TemplateNames, fingerprint
-from controller.cache.integrations import Integration
+from controller.cache.integrations import FieldPath, Integration
 from controller.cache.objects import (
     BATCH_JOB,
     POD,
@@ -77,6 +77,8 @@ _PUBLISHED_REASONS = {reason.value: reason.value for reason in (*Reason, *Status
 #: Fields with the number of pods; the smallest counts, and 1 if none is set.
 _REPLICA_FIELDS: Mapping[GroupKind, tuple[str, ...]] = MappingProxyType({BATCH_JOB: ("parallelism", "completions")})
 _DEFAULT_REPLICA_FIELDS = ("replicas",)
+#: Fields by which a Kubernetes Job and kinds like it, and Kubeflow's jobs, have no pods.
+_SUSPEND_FIELDS: tuple[FieldPath, ...] = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
 
 
 class _GroupAnnotation(msgspec.Struct):
@@ -316,6 +318,7 @@ class TemplateTranslator:
             requests=counted if isinstance(counted, WorkloadRequests) else None,
             decode_error=join_errors(template.decode_errors, error),
             has_invalid_requests=isinstance(counted, AmountError),
+            suspended_by=next((".".join(path) for path in _SUSPEND_FIELDS if value_at(document, path) is True), ""),
         )
 
     def _counted(self, document: dict[str, Any], integration: Integration) -> RequestsOrError | None:
