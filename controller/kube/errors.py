@@ -11,8 +11,8 @@ from typing import ClassVar
 
 import msgspec
 
-#: Prefix of the message in which Karmada's webhook reports an exceeded quota.
-_QUOTA = "FederatedResourceQuota("
+#: How Karmada's webhook reports an exceeded quota, since 1.15 and in 1.14.
+_QUOTA_MESSAGES = ("FederatedResourceQuota(", "Quota exceeded for FederatedResourceQuota ")
 
 
 class ApiError(Exception):
@@ -51,8 +51,9 @@ class QuotaExceeded(Forbidden):
 
     @property
     def quota(self) -> str:
-        """Return the part of Karmada's message that names the quota, the resource and the amount."""
-        return self.message[self.message.index(_QUOTA) :].rstrip(". ")
+        """Return the part of Karmada's message that names the quota and, since 1.15, the resource and the amount."""
+        begin = next(self.message.index(text) for text in _QUOTA_MESSAGES if text in self.message)
+        return self.message[begin:].rstrip(". ")
 
 
 class NotFound(ApiError):
@@ -141,7 +142,7 @@ _statuses = msgspec.json.Decoder(Status)
 
 def error_for(status: int, message: str = "") -> type[ApiError]:
     """Return the exception class for an HTTP *status* with this *message*."""
-    if status == HTTPStatus.FORBIDDEN and _QUOTA in message:
+    if status == HTTPStatus.FORBIDDEN and any(text in message for text in _QUOTA_MESSAGES):
         return QuotaExceeded
     return _BY_STATUS.get(status, ServerError if status >= HTTPStatus.INTERNAL_SERVER_ERROR else ApiError)
 
