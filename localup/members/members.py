@@ -162,7 +162,8 @@ class FakeKubelet:
                 self._member.submit(ref, parse_workload(new, run_time=self._run_time), self._cache.now())
             except ValueError as error:
                 log.error("object invalid", object=str(ref), error=str(error))  # noqa: TRY400 -- the error is complete without a traceback
-                return
+                # Its former tasks are not those of the object any more.
+                self._member.remove(ref)
         else:
             return
         self._changed.add(ref)

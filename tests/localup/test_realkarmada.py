@@ -1,11 +1,14 @@
 """Programs of a real Karmada and the fake kubelet's pods; Karmada's behaviour is tested in tests/karmada."""
 
+import msgspec
 import pytest
 
+from controller.api.keys import JOBS
 from controller.engine.state.resources import MILLI, PODS
 from localup.karmada.member import Phase, Run
+from localup.karmada.objects import key_of
 from localup.karmada.workloads import IdenticalPods, Workload
-from localup.members.members import external_usage_pod, node_status, pods_of
+from localup.members.members import FakeKubelet, ObjectRef, external_usage_pod, node_status, pods_of
 from localup.processes import StepError
 from localup.realkarmada.processes import KARMADA_BIN, Programs, programs_from_environment
 
@@ -41,12 +44,13 @@ def test_missing_or_unexecutable_programs_are_named(folder):
         Programs.from_folder(folder)
 
 
-def job():
-    container = {"name": "c", "image": "busybox"}
+def job(*, tasks=1, uid="123456789", generation=1, **requests):
+    container = {"name": "c", "image": "busybox", "resources": {"requests": requests}}
     pod = {"priorityClassName": "high", "restartPolicy": "Never", "containers": [container]}
-    tasks = [{"name": "w", "replicas": 3, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}]
-    metadata = {"name": "train", "namespace": "ml", "uid": "123456789"}
-    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": {"tasks": tasks}}
+    task = {"replicas": 3, "template": {"metadata": {"labels": {"a": "b"}}, "spec": pod}}
+    spec = {"tasks": [{**task, "name": f"w{number}"} for number in range(tasks)]}
+    metadata = {"name": "train", "namespace": "ml", "uid": uid, "generation": generation}
+    return {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "metadata": metadata, "spec": spec}
 
 
 def run(phase, *, bound):
@@ -64,6 +68,26 @@ def test_running_job_has_pods_with_and_without_node():
 @pytest.mark.parametrize("phase", [Phase.PENDING, Phase.COMPLETED])
 def test_pending_or_finished_job_has_no_pods(phase):
     assert list(pods_of(job(), run(phase, bound=0), [[]], "x")) == []
+
+
+@pytest.mark.parametrize(
+    ("later", "pods"),
+    [
+        pytest.param(job(tasks=2, generation=2), 6, id="new-task"),
+        pytest.param(job(tasks=2, uid="987654321"), 6, id="recreated-while-the-watch-was-interrupted"),
+        pytest.param(job(tasks=2, generation=2, cpu="x"), 0, id="invalid"),
+    ],
+)
+def test_pods_follow_the_tasks_of_a_changed_job(later, pods):
+    kubelet, ref = FakeKubelet(None, run_time=60), ObjectRef(JOBS, key_of(job()))
+    store, member = kubelet._cache.stores[JOBS], kubelet._member
+    member.allocatable = {PODS: 110 * MILLI}
+    for version, item in enumerate((job(), later), start=1):
+        item["metadata"]["resourceVersion"] = str(version)
+        store.upsert(store.decode(msgspec.json.encode(item)))
+        member.advance(0)
+    run, nodes = member.runs.get(ref), member.nodes_of(ref)
+    assert len(list(pods_of(store.get(ref.key), run, nodes, str(ref))) if run else []) == pods
 
 
 def test_node_has_the_capacity_and_external_usage():
