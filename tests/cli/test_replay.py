@@ -46,6 +46,12 @@ def test_unchanged_log_replays_as_same(run, decision_log, lines):
     assert yaml.safe_load(run("replay", str(decision_log), "-o", "yaml").out) == answer
 
 
+@pytest.mark.parametrize("arguments", [("replay", "missing"), ("history", "ml/j", "-f", "missing")])
+def test_format_of_lists_is_refused_before_a_log_is_read(run, arguments):
+    ended = run(*arguments, "-o", "name")
+    assert (ended.code, "-o name is for lists of objects" in ended.err) == (2, True)
+
+
 def test_altered_decision_is_shown_with_both_values(run, decision_log, lines):
     recorded = list(map(json.loads, lines))
     index, entry = next((index, logged) for index, logged in enumerate(recorded) if logged.get("action") == "Admit")

@@ -194,9 +194,15 @@ def test_reservation_that_was_never_in_force_left_nothing_idle(simulate):
         pytest.param(("--kubeconfig", "k"), "simulate cannot read the live control plane", id="live"),
         pytest.param(("-f", "x", "--watch"), "simulate runs once; remove --watch", id="watch"),
         pytest.param(("-f", "x", "--plot", "p.svg"), "--plot draws --compare backfill", id="plot-without-comparison"),
+        pytest.param(
+            ("-f", "x", "--compare", "backfill", "--plot", "no-folder/p.svg"),
+            "cannot write no-folder/p.svg: folder no-folder does not exist or is not writable",
+            id="plot-without-folder",
+        ),
+        pytest.param(("-f", "x", "-o", "csv"), "-o csv is for lists of objects", id="format-of-lists"),
     ],
 )
-def test_invalid_options_are_rejected(run, arguments, why):
+def test_invalid_options_are_rejected_before_reading_files(run, arguments, why):
     ended = run("simulate", *arguments)
     assert ended.code == 2
     assert why in " ".join(ended.err.split())

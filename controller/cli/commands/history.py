@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands.options import Output, parse_job, print_report
+from controller.cli.commands.options import Output, parse_job, print_report, refuse_list_format
 from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
@@ -41,5 +41,6 @@ def history(
 
     if not file and sys.stdin.isatty():
         raise typer.BadParameter("name decision logs with -f")
+    refuse_list_format(output)
     report = history_files(file or ["-"], "/".join(parse_job(name, namespace)))
     print_report(report, output, history_text)

@@ -47,7 +47,6 @@ E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R", bound="msgspec.Struct")
 
 _WATCH_SECONDS = 2.0
-_LISTS_ONLY = "-o {} is for lists of objects; use table, json or yaml"
 _LARGE_FILES = 1_000_000
 """Bytes that take about a second to read."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
@@ -171,8 +170,8 @@ class CommonOptions:
     ) -> None:
         """Print the report of *build*, once or, with ``--watch``, whenever it changes."""
         is_listing = len(inspect.signature(to_text).parameters) == 1
-        if self.output in {Format.CSV, Format.NAME} and not is_listing:
-            raise typer.BadParameter(_LISTS_ONLY.format(self.output))
+        if not is_listing:
+            refuse_list_format(self.output)
         if not self.watch:
             print_text(self._format(*build(), to_text, is_listing=is_listing))
             return
@@ -338,10 +337,15 @@ Output = Annotated[
 ]
 
 
+def refuse_list_format(output: Format) -> None:
+    """Raise `typer.BadParameter` for a format of lists, before the work for a report that is none."""
+    if output in {Format.CSV, Format.NAME}:
+        raise typer.BadParameter(f"-o {output} is for lists of objects; use table, json or yaml")
+
+
 def print_report(report: R, output: Format, to_text: Callable[[R, OutputStyle], str]) -> None:
     """Print a report that is not a list of objects."""
-    if output in {Format.CSV, Format.NAME}:
-        raise typer.BadParameter(_LISTS_ONLY.format(output))
+    refuse_list_format(output)
     print_text(serialize(report, output) or to_text(report, output_style(sys.stdout)))
 
 

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands.options import Output, print_report
+from controller.cli.commands.options import Output, print_report, refuse_list_format
 from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
@@ -46,6 +46,7 @@ def replay_command(
     from controller.cli.render.replay import replay_table  # noqa: PLC0415 -- see options
     from controller.cli.reports.replay import replay_files  # noqa: PLC0415
 
+    refuse_list_format(output)
     summary = replay_files(files, workload)
     print_report(summary, output, replay_table)
     if not summary.same:

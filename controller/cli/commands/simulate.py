@@ -1,5 +1,6 @@
 """The `simulate` command: runs the engine with submitted jobs on virtual time."""
 
+import os
 import sys
 from enum import StrEnum
 from functools import partial
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from controller.cli.commands.options import CommonOptions, choice_parser, with_common_options
+from controller.cli.commands.options import CommonOptions, choice_parser, refuse_list_format, with_common_options
 from controller.cli.render.output import progress_bar
 
 if TYPE_CHECKING:
@@ -125,6 +126,9 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         raise typer.BadParameter("simulate runs once; remove --watch")
     if plot is not None and compare is not Comparison.BACKFILL:
         raise typer.BadParameter("--plot draws --compare backfill")
+    if plot is not None and not plot.exists() and not os.access(plot.parent, os.W_OK):
+        raise typer.BadParameter(f"cannot write {plot}: folder {plot.parent} does not exist or is not writable")
+    refuse_list_format(options.output)
     from controller.cli.input.manifests import read  # noqa: PLC0415 -- see options
     from controller.cli.input.traces import read_trace  # noqa: PLC0415
     from controller.cli.input.what_if import Changes, parse_what_if  # noqa: PLC0415
