@@ -65,6 +65,7 @@ def test_what_if_finds_names_with_dots_and_list_items():
         pytest.param("job.batch/a.spec.weight=3", "write job.batch.volcano.sh", id="other-group"),
         pytest.param("queue/a.spec.x[=3", "cannot read the field path at '[", id="bad-path"),
         pytest.param("queue/a.spec.weight.x=3", "x is not a field of 1", id="field-of-a-number"),
+        pytest.param("queue/a.spec.parent=\udcff", "'queue/a.spec.parent=\\udcff' is not UTF-8 text", id="not-utf-8"),
         pytest.param("queue/a.spec.tasks[0].x=3", "there is no item [0]; the list has 0", id="missing-item"),
     ],
 )
@@ -119,7 +120,12 @@ def test_too_many_changes_are_refused():
     [
         pytest.param("plan", "queue/none.spec.weight=3", "queue/none does not exist", id="plan"),
         pytest.param("simulate", "queue/none.spec.weight=3", "--what-if: queue/none does not exist", id="simulate"),
-        pytest.param("plan", "queue/team-a.spec.weight=lots", "spec.weight", id="invalid-value"),
+        pytest.param(
+            "plan",
+            "queue/team-a.spec.weight=lots",
+            f'--what-if: {EXAMPLE}: document 1 (Queue team-a): spec.weight: "lots" is not a whole number',
+            id="invalid-value",
+        ),
     ],
 )
 def test_impossible_change_exits_with_bad_input(run, command, change, message):

@@ -43,6 +43,8 @@ class Manifest:
     namespace: str
     name: str
     body: Mapping[str, Any]
+    is_changed: bool = False
+    """Whether ``--what-if`` has changed it, so that its fields are not those of the file."""
 
     @property
     def group(self) -> str:
@@ -69,9 +71,13 @@ class Manifest:
         """Return the object as JSON."""
         return msgspec.json.encode(self.body)
 
-    def violation(self, text: str) -> str:
+    def note(self, text: str) -> str:
         """Return *text*, which begins with the field path, prefixed with the location and name of the object."""
         return f"{self.location} ({self.path}): {text}"
+
+    def violation(self, text: str) -> str:
+        """Return *text* as `note` does; of a changed object, the option is named instead of blaming the file alone."""
+        return f"{'--what-if: ' if self.is_changed else ''}{self.note(text)}"
 
 
 #: Called with the completed and the total amount of work.

@@ -212,7 +212,7 @@ class _ObjectCollector:
             or self._conflicts(manifest, kind)
         )
         self._violations.extend(map(manifest.violation, texts))
-        self.notes.extend(InputNote(manifest.violation(text)) for text in messages.misspelled)
+        self.notes.extend(InputNote(manifest.note(text)) for text in messages.misspelled)
         if not texts:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
 

@@ -194,7 +194,7 @@ def offline_state(
 def _changed(manifests: Iterable[Manifest], changes: Changes) -> Iterator[Manifest]:
     for manifest in manifests:
         body = changes.apply(manifest.kind, manifest.body)
-        yield manifest if body is manifest.body else replace(manifest, body=body)
+        yield manifest if body is manifest.body else replace(manifest, body=body, is_changed=True)
 
 
 def _new_store(objects: InputObjects, changes: Changes) -> Store:
@@ -211,9 +211,7 @@ def _unsplit_notes(splits: Iterable[HyperJobSplit]) -> Iterator[InputNote]:
     """Yield a note for each HyperJob that cannot be split now."""
     for split in splits:
         if split.preview.pending_reason is not None and not split.preview.parts:
-            yield InputNote(
-                split.manifest.violation(f"no Jobs are created from it: {split.preview.pending_reason.message}")
-            )
+            yield InputNote(split.manifest.note(f"no Jobs are created from it: {split.preview.pending_reason.message}"))
 
 
 def _fill_store(store: Store, objects: InputObjects, changes: Changes, violations: list[str]) -> None:

@@ -61,6 +61,8 @@ def parse_what_if(texts: Iterable[str]) -> tuple[WhatIf, ...]:
 
 
 def _parse(text: str) -> WhatIf:
+    if not _is_utf8(text):
+        raise InputError(f"--what-if: {text!r} is not UTF-8 text")
     target, equals, written = text.partition("=")
     kind, slash, rest = target.strip().partition("/")
     start = re.search(rf"\.({'|'.join(_ROOTS)})(?=[.\[])", rest)
@@ -70,6 +72,15 @@ def _parse(text: str) -> WhatIf:
     namespace, _, name = rest[: start.start()].rpartition("/")
     path = tuple(_steps(text, rest[start.start() + 1 :]))
     return WhatIf(text, _kind(kind.lower()), namespace, name, path, _value(written.strip()))
+
+
+def _is_utf8(text: str) -> bool:
+    """Return whether *text* can be encoded: bytes of an argument that are not UTF-8 became lone surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _kind(text: str) -> str:
@@ -99,7 +110,7 @@ def _value(written: str) -> Any:
     """Return JSON as it is, anything else as text."""
     try:
         return msgspec.json.decode(written.encode())
-    except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
+    except (msgspec.DecodeError, RecursionError):
         return written
 
 
