@@ -131,6 +131,13 @@ def test_wrong_selection_is_reported(run, state, arguments, code, expected):
     assert expected in ended.err
 
 
+def test_title_of_a_column_is_no_resource_to_sort_by(run, tmp_path):
+    path = write(tmp_path, cluster("m", {"cpu": 4, "nvidia.com/gpu": 2}))
+    ended = run("clusters", "--sort-by", "allocatable.gpu", "-f", path)
+    assert (ended.code, ended.err) == (2, "--sort-by allocatable.gpu: did you mean allocatable.nvidia.com/gpu?\n")
+    assert run("clusters", "--sort-by", "allocatable.nvidia.com/gpu", "-f", path).code == 0
+
+
 def test_labels_that_select_nothing_print_no_legend(run, state):
     assert run("queues", "-l", "app=none", "-f", state).out == "No queue is selected.\n"
 

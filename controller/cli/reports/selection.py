@@ -149,6 +149,9 @@ def _sort_key(item: msgspec.Struct, path: tuple[str, ...]) -> tuple[bool, float,
     if isinstance(value, dict):
         if len(path) == 1:
             raise InputError(f"--sort-by {path[0]}: add a resource, such as {path[0]}.cpu")
+        meant = [name for name in value if name.rpartition("/")[2] == path[1] != name]
+        if meant and path[1] not in value:
+            raise InputError(f"--sort-by {'.'.join(path)}: did you mean {path[0]}.{' or '.join(meant)}?")
         value = _amount(path[1], value.get(path[1]))
     elif len(path) > 1:
         raise InputError(f"--sort-by {'.'.join(path)}: {path[0]} has no fields")
