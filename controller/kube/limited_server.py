@@ -51,16 +51,19 @@ class LimitedServer(web.Server):
     """Closes connections without a request, and of too many the one that was silent for longest.
 
     *header_seconds* limit the time until the headers of the first request, *lifetime_seconds* that of the whole
-    connection. *options* are those of ``aiohttp.web.Server``.
+    connection. A connection that *is_busy* is not closed for a new one: the new one is, if all others are busy.
+    *options* are those of ``aiohttp.web.Server``.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 -- what differs between the servers
         self,
         handler: Handler,
         *,
         max_connections: int,
         header_seconds: float | None = None,
         lifetime_seconds: float | None = None,
+        is_busy: Callable[[asyncio.BaseProtocol], bool] = lambda _: False,
+        new_request: Callable[..., web.BaseRequest] = web.BaseRequest,
         **options: Any,
     ) -> None:
         super().__init__(
@@ -75,6 +78,8 @@ class LimitedServer(web.Server):
         self._max_connections = max_connections
         self._header_seconds = header_seconds
         self._lifetime_seconds = lifetime_seconds
+        self._is_busy = is_busy
+        self._new_request = new_request
         self._transports: dict[RequestHandler, asyncio.Transport] = {}
         """Open connections, the one that was silent for longest first."""
         self._header_timers: dict[RequestHandler, asyncio.TimerHandle] = {}
@@ -123,8 +128,8 @@ class LimitedServer(web.Server):
             self._lifetime_timers[handler] = loop.call_later(self._lifetime_seconds, abort, transport)
         self._transports[handler] = transport
         if len(self._transports) > self._max_connections:
-            # It is the least likely to be that of the API server, or of a probe.
-            abort(self._transports.pop(next(iter(self._transports))))
+            # It is the least likely to be that of the API server, or of a probe. The new one is last and not busy.
+            abort(self._transports.pop(next(known for known in self._transports if not self._is_busy(known))))
 
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Release what belongs to a closed connection."""
@@ -144,7 +149,7 @@ class LimitedServer(web.Server):
         _cancel(self._header_timers, protocol)
         if transport := self._transports.pop(protocol, None):
             self._transports[protocol] = transport
-        return web.BaseRequest(message, payload, protocol, writer, task, self._loop)
+        return self._new_request(message, payload, protocol, writer, task, self._loop)
 
 
 def _cancel(timers: dict[RequestHandler, asyncio.TimerHandle], handler: RequestHandler) -> None:

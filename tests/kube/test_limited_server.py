@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from contextlib import suppress
 
 import pytest
 from aiohttp import web
@@ -55,6 +56,39 @@ async def test_malformed_requests_are_logged_once_in_one_line(server_log):
     (record,) = server_log.records
     assert (record.levelname, record.exc_info) == ("WARNING", None)
     assert record.getMessage().startswith("malformed request refused")
+
+
+async def test_busy_connection_is_not_closed_for_a_new_one():
+    busy, writers, all_run, ended = set(), [], asyncio.Event(), asyncio.Event()
+
+    async def handler(request):
+        busy.add(request.protocol)
+        if len(busy) == 2:
+            all_run.set()
+        await ended.wait()
+        return web.Response()
+
+    async def connect(server):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writers.append(writer)
+        writer.write(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n")
+        return reader
+
+    server = LimitedServer(handler, max_connections=2, is_busy=busy.__contains__)
+    await server.listen("127.0.0.1", 0)
+    async with asyncio.timeout(30):
+        first = [await connect(server) for _ in range(2)]
+        await all_run.wait()
+        refused = await connect(server)
+        with suppress(ConnectionError):
+            assert await refused.read() == b""
+        ended.set()
+        assert {await reader.readline() for reader in first} == {b"HTTP/1.1 200 OK\r\n"}
+        busy.clear()
+        assert await (await connect(server)).readline() == b"HTTP/1.1 200 OK\r\n"
+    for writer in writers:
+        writer.close()
+    await server.close(seconds=1)
 
 
 async def test_each_error_of_a_handler_is_logged(server_log):
