@@ -8,8 +8,8 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from urllib.parse import parse_qsl, urlsplit
-from weakref import WeakSet
 
 import msgspec
 import structlog
@@ -23,7 +23,7 @@ from console.settings import ConsoleSettings
 from console.views.listing import BadQueryError, ForbiddenError, NotVisibleError, Query
 from controller.kube.access_reviews import RefusedError, User, failure
 from controller.kube.errors import ApiError
-from controller.kube.listener import Handshakes, Listener, abort
+from controller.kube.limited_server import LimitedServer
 from controller.kube.serving_certificate import Certificate
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
@@ -70,7 +70,8 @@ class ConsoleServer:
         self._settings = settings
         self._streams: Counter[str] = Counter()
         self._changed = asyncio.Event()
-        self._served: WeakSet[asyncio.BaseTransport] = WeakSet()
+        self._busy: set[asyncio.BaseProtocol] = set()
+        """Connections with a running request, such as an open stream."""
         self._stopping = False
         self.app = web.Application(client_max_size=_MAX_BODY, middlewares=[self._guard])
         self.app.router.add_get("/login", self._login_page)
@@ -98,8 +99,13 @@ class ConsoleServer:
     @web.middleware
     async def _guard(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """Limit requests, turn errors into answers and set the security headers."""
-        if request.transport is not None:
-            self._served.add(request.transport)
+        self._busy.add(request.protocol)
+        try:
+            return await self._answer(request, handler)
+        finally:
+            self._busy.discard(request.protocol)
+
+    async def _answer(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
             self._identity.check_host(request)
             self._identity.check_origin(request)
@@ -287,57 +293,23 @@ class ConsoleServer:
     @asynccontextmanager
     async def serve(self, certificate: Certificate | None) -> AsyncIterator[int]:
         """Listen; yield the port, which differs from the configured one if that is 0."""
-        runner = web.AppRunner(
-            self.app, access_log=None, keepalive_timeout=_KEEPALIVE_SECONDS, shutdown_timeout=1, auto_decompress=False
+        self.app.freeze()
+        server = LimitedServer(
+            self.app._handle,  # type: ignore[arg-type] # noqa: SLF001 -- requests are those of the application
+            new_request=partial(web.Request, client_max_size=_MAX_BODY),
+            max_connections=self._settings.max_connections,
+            header_seconds=_FIRST_REQUEST_SECONDS,
+            is_busy=self._busy.__contains__,
+            keepalive_timeout=_KEEPALIVE_SECONDS,
         )
-        await runner.setup()
-        server = runner.server
-        if server is None:
-            raise AssertionError("the runner has a server after its setup")
-
-        def connect() -> asyncio.Protocol:
-            if len(server.connections) >= self._settings.max_connections:
-                oldest = next(filter(self._is_silent, server.connections), None)
-                if oldest is None:
-                    return _Refused()
-                self._close_silent(oldest)
-            return server()
-
-        tls = Handshakes(certificate.context, self._settings.max_connections) if certificate is not None else None
-        listener = await Listener.open(self._limited(connect), self._settings.host, self._settings.port, tls)
+        await server.listen(
+            self._settings.host, self._settings.port, certificate.context if certificate is not None else None
+        )
         try:
-            yield listener.port
+            yield server.port
         finally:
             self.stop()
-            await listener.close()
-            await runner.cleanup()
-
-    def _limited(self, connect: Callable[[], asyncio.Protocol]) -> Callable[[], asyncio.Protocol]:
-        """Close connections that send no complete request in time."""
-
-        def made() -> asyncio.Protocol:
-            protocol = connect()
-            asyncio.get_running_loop().call_later(_FIRST_REQUEST_SECONDS, self._close_silent, protocol)
-            return protocol
-
-        return made
-
-    def _is_silent(self, protocol: asyncio.Protocol) -> bool:
-        """Return whether no complete request was received on an open connection."""
-        transport = getattr(protocol, "transport", None)
-        return transport is not None and not transport.is_closing() and transport not in self._served
-
-    def _close_silent(self, protocol: asyncio.Protocol) -> None:
-        if self._is_silent(protocol):
-            abort(protocol.transport)  # type: ignore[attr-defined] # that of aiohttp
-
-
-class _Refused(asyncio.Protocol):
-    """Closes a connection at once."""
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Close it."""
-        abort(transport)  # type: ignore[arg-type] # a stream's transport
+            await server.close(seconds=1)
 
 
 def has_all_of(rights: RightsKey, before: RightsKey) -> bool:

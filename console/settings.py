@@ -60,7 +60,8 @@ class ConsoleSettings(BaseModel):
         1_000,
         ge=10,
         le=100_000,
-        description="connections at once; of more, the oldest one without a request is closed, or the new one",
+        description="connections at once; of more, the one without a running request that was silent for longest is "
+        "closed",
     )
     max_streams: int = Field(400, ge=1, le=100_000, description="open streams of live updates for all users together")
     max_streams_per_user: int = Field(20, ge=1, le=1_000, description="open streams of live updates of one user")

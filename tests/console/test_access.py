@@ -9,6 +9,7 @@ image, and the limits of reviews and their caches with the reviews.
 
 import asyncio
 import zlib
+from contextlib import suppress
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -234,10 +235,35 @@ async def test_connections_are_limited(model):
         # The oldest connection without a request is closed for the eleventh.
         assert await status_line(opened[0], b"") == b""
         assert {await status_line(streams) for streams in opened[1:]} == {b"HTTP/1.1 200"}
-        opened.append(await connect())
-        assert await status_line(opened[-1]) == b""
+        # Connections that only stay open cannot keep others away.
+        opened += [await connect() for _ in range(5)]
+        assert {await status_line(streams) for streams in opened[-5:]} == {b"HTTP/1.1 200"}
         for _, writer in opened:
             writer.close()
+
+
+async def test_open_stream_is_not_closed_for_new_connections(model):
+    stream = b"GET /events?path=/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer op\r\n\r\n"
+    async with console_of(model, port=0, max_connections=10) as console, console.server.serve(None) as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for reader, writer in opened:
+            writer.write(stream)
+            assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        refused, last = await asyncio.open_connection("127.0.0.1", port)
+        with suppress(ConnectionError):
+            assert await refused.read() == b""
+        assert not any(reader.at_eof() for reader, _ in opened)
+        for writer in (last, *(writer for _, writer in opened)):
+            writer.close()
+
+
+async def test_malformed_request_leaves_no_trace_in_the_log(model, caplog):
+    async with console_of(model, port=0) as console, console.server.serve(None) as port:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"GET / HTTP/1.1\r\nno colon\r\n\r\n")
+        assert (await reader.readline()).split()[1] == b"400"
+        writer.close()
+    assert not any(record.exc_info for record in caplog.records)
 
 
 async def test_bodies_are_limited(console):
