@@ -14,7 +14,7 @@ import msgspec
 import structlog
 
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound, ServerError, TooManyRequests, Unreachable
+from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unauthorized, Unreachable
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
 from controller.kube.timing import Backoff, Clock, wait_until_idle, wall_clock
 
@@ -217,14 +217,15 @@ class EventRecorder:
                 await self._write(event)
             except (TooManyRequests, ServerError, Unreachable) as error:
                 await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
-            except (Forbidden, NotFound) as error:
-                # No permission, or the namespace is terminating: the events of others must not wait for it.
-                _remember(self._refused_at, event.namespace, time.monotonic())
-                self._count_rejected(event, error)
-                return
-            except (ApiError, msgspec.MsgspecError) as error:
+            except Unauthorized as error:
                 self._count_rejected(event, error)
                 await asyncio.sleep(self._backoff.next_delay())
+                return
+            except (ApiError, msgspec.MsgspecError) as error:
+                # No permission, a terminating namespace, or a tenant has created an event of this name, to which ours
+                # cannot be added: the events of others must not wait for it.
+                _remember(self._refused_at, event.namespace, time.monotonic())
+                self._count_rejected(event, error)
                 return
             else:
                 self._backoff.reset()

@@ -152,8 +152,8 @@ async def test_events_are_written_despite_constant_decisions(tmp_path):
         assert await notes_of(server) == ["no room"]
 
 
-@pytest.mark.parametrize("status", [403, 404], ids=["terminating", "deleted"])
-async def test_events_of_a_deleted_namespace_delay_no_others(tmp_path, status):
+@pytest.mark.parametrize("status", [403, 404, 400], ids=["terminating", "deleted", "occupied-name"])
+async def test_rejected_events_of_a_namespace_delay_no_others(tmp_path, status):
     gone = Reference("batch.volcano.sh/v1alpha1", "Job", "gone", "train", "u1")
     async with recording(tmp_path, max_delay=0, is_busy=lambda: False) as (recorder, server):
         server.says("POST", EVENTS_OF_GONE, refusing(status))
