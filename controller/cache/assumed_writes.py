@@ -31,6 +31,8 @@ class AssumedEviction:
     """It had run; otherwise its admission had no effect."""
     excluded_clusters: Mapping[ClusterName, str] = field(default_factory=dict)
     """Clusters where it is not tried again, as its record will say."""
+    self_caused: bool = False
+    """Its user caused the eviction (P4)."""
 
 
 @dataclass(frozen=True, slots=True)

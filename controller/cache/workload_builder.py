@@ -449,7 +449,9 @@ def _apply_outcome(status: _Status, outcome: AssumedOutcome) -> _Status:
         case AssumedEviction() if status.state is WorkloadState.ADMITTED:
             hold = outcome.back_off or status.hold or Refusal(Reason.PREEMPTION_IN_PROGRESS)
             past = EvictionHistory(status.evictions, status.failed_starts)
-            past = past.after_eviction(has_run=outcome.has_run, taken_back=outcome.back_off is not None)
+            past = past.after_eviction(
+                has_run=outcome.has_run, taken_back=outcome.back_off is not None, self_caused=outcome.self_caused
+            )
             return replace_fields(status, state=WorkloadState.PENDING, hold=hold, **past._asdict())
         case AssumedRecordUpdate() if status.state is WorkloadState.PENDING:
             return replace_fields(status, nomination=outcome.nomination, reservation=outcome.reservation)

@@ -174,7 +174,7 @@ class Cycle:
         workloads = self._context.workloads
         for workload in sorted((workloads[uid] for uid in workloads.aborted), key=order_key):
             if workload.eviction_retry_at <= now:
-                self._assume(workload.evicted(), now)
+                self._assume(workload.evicted(EvictionReason.ABORTED), now)
                 yield Evict(workload, EvictionReason.ABORTED)
 
     def _evict_without_data(self, now: int) -> Iterator[Evict]:
@@ -183,7 +183,7 @@ class Cycle:
         for workload in sorted((workloads[uid] for uid in workloads.without_data), key=order_key):
             if workload.uid in workloads.without_data and workload.eviction_retry_at <= now:
                 for part in (workload, *workloads.gangs.dependents(workload, workloads.by_uid)):
-                    self._assume(part.evicted(), now)
+                    self._assume(part.evicted(EvictionReason.DATA_MOVED), now)
                     yield Evict(part, EvictionReason.DATA_MOVED)
 
     def _update_order(self) -> set[QueueName]:

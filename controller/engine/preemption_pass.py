@@ -272,7 +272,7 @@ class PreemptionPass:
         first_uid, first_cluster = next(iter(plan.clusters.items()))
         victims = [workload for victim in plan.victims for workload in victim.workloads]
         for workload in victims:
-            self._admission.assume(workload.evicted(), now)
+            self._admission.assume(workload.evicted(reason), now)
             evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
         for uid, cluster in plan.clusters.items():

@@ -51,6 +51,11 @@ class EvictionReason(StrEnum):
     ADVANCE_RESERVATION = "AdvanceReservation"
     ABORTED = "Aborted"
 
+    @property
+    def is_self_caused(self) -> bool:
+        """Whether the user of the workload causes such evictions, perhaps to be protected from others (P4)."""
+        return self in {EvictionReason.RESIZE_REJECTED, EvictionReason.DATA_MOVED, EvictionReason.ABORTED}
+
 
 #: The reasons that more capacity may end.
 CAPACITY = frozenset(

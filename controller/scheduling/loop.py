@@ -466,4 +466,4 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
 
 def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, str]) -> AssumedEviction:
     refusal = decision.back_off.refusal if decision.back_off is not None else None
-    return AssumedEviction(refusal, decision.workload.has_run, excluded_clusters)
+    return AssumedEviction(refusal, decision.workload.has_run, excluded_clusters, decision.reason.is_self_caused)

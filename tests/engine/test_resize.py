@@ -78,6 +78,15 @@ def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     assert not scenario.state.cycle.resize.not_fitting_since
 
 
+def test_repeated_refused_resizes_count_as_one_eviction(scenario):
+    """P4: otherwise a user could protect a workload from reclaim by resizing it `maxEvictions` times."""
+    grown = scenario.document["jobs"][0]
+    for evictions in (0, 1, 1):
+        scenario.play({"jobs": [{**grown, "evictions": evictions}]})
+        assert scenario.play({"after": 300}).reasons == {"j": "ResizeRejected"}
+        assert scenario.by_name("j").evictions == 1
+
+
 def test_restored_checkpoint_continues_the_grace_period(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000

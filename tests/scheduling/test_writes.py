@@ -128,6 +128,14 @@ def test_eviction_keeps_creation_time_and_clears_charge():
     assert (record_of(not_placed_yet).charge, record_of(not_placed_yet).clusters) == ({}, ("m1",))
 
 
+@pytest.mark.parametrize("reason", [reason for reason in EvictionReason if reason.is_self_caused])
+def test_only_the_first_self_caused_eviction_counts(reason):
+    decided, observed = Evict(WORKLOAD, reason), facts(paused=False, record=RECORD, clusters=ON_M1)
+    assert record_of(decision_write(decided, observed)).evictions == 2
+    never_evicted = structs.replace(observed, record=structs.replace(RECORD, evictions=0))
+    assert record_of(decision_write(decided, never_evicted)).evictions == 1
+
+
 def test_eviction_creates_tasks_with_grace_period():
     decided = Evict(WORKLOAD, EvictionReason.PREEMPTED, grace_ms=30_000)
     targets = (*ON_M1, Assignment(ClusterName("m2")))

@@ -135,7 +135,9 @@ def evicted_record(
     workload, back_off = decision.workload, decision.back_off
     is_aborted = decision.reason is EvictionReason.ABORTED
     past = EvictionHistory(before.evictions, before.attempts) if before else EvictionHistory()
-    past = past.after_eviction(has_run=workload.has_run, taken_back=back_off is not None)
+    past = past.after_eviction(
+        has_run=workload.has_run, taken_back=back_off is not None, self_caused=decision.reason.is_self_caused
+    )
     return AdmissionRecord(
         queue=workload.queue,
         waiting_since=workload.created_at,

@@ -58,7 +58,7 @@ class ResizeTracker:
                 self.not_fitting_since[workload.uid] = now - self._spent_budget(workload.uid, now)
             if policy.evict and self._eviction_due_at(workload, policy) <= now:
                 for part in (workload, *workloads.gangs.dependents(workload, workloads.by_uid)):
-                    assume(part.evicted(), now)
+                    assume(part.evicted(EvictionReason.RESIZE_REJECTED), now)
                     yield Evict(part, EvictionReason.RESIZE_REJECTED)
 
     def _stop_timer(self, uid: WorkloadUid, now: int) -> None:

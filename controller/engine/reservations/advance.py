@@ -382,7 +382,7 @@ class AdvanceReservations:
             return
         for part in (current, *self._workloads.gangs.dependents(current, self._workloads.by_uid)):
             if part.eviction_retry_at <= now:
-                self._assume(part.evicted(), now)
+                self._assume(part.evicted(EvictionReason.ADVANCE_RESERVATION), now)
                 yield Evict(part, EvictionReason.ADVANCE_RESERVATION, grace_ms=policy.preemption.grace_ms)
 
     def _evict_for_amounts(

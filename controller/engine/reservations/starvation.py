@@ -211,7 +211,7 @@ class HeadReservations:
                 continue
             for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
                 if part.eviction_retry_at <= now:
-                    self._assume(part.evicted(), now)
+                    self._assume(part.evicted(EvictionReason.BACKFILL_OVERRUN), now)
                     evicted.append(Evict(part, EvictionReason.BACKFILL_OVERRUN, grace_ms=policy.preemption.grace_ms))
         return evicted
 

@@ -9,7 +9,7 @@ from enum import StrEnum
 from functools import lru_cache
 from typing import NamedTuple, NewType
 
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, ClusterName, Placement
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
@@ -185,10 +185,14 @@ class EvictionHistory(NamedTuple):
     evictions: int = 0
     failed_starts: int = 0
 
-    def after_eviction(self, *, has_run: bool, taken_back: bool) -> "EvictionHistory":
-        """Return the counts after an eviction; one that was *taken back* before it ran is a failed start instead."""
+    def after_eviction(self, *, has_run: bool, taken_back: bool, self_caused: bool) -> "EvictionHistory":
+        """Return the counts after an eviction; one that was *taken back* before it ran is a failed start instead.
+
+        Of *self_caused* evictions only the first one counts: a user could protect its workloads by more of them (P4).
+        """
         in_vain = taken_back and not has_run
-        return EvictionHistory(self.evictions + (not in_vain), (0 if has_run else self.failed_starts) + in_vain)
+        evictions = max(self.evictions, 1) if self_caused else self.evictions + (not in_vain)
+        return EvictionHistory(evictions, (0 if has_run else self.failed_starts) + in_vain)
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,10 +245,10 @@ class WorkloadDetails:
         has_amounts = self.nomination or self.reservation or self.last_admission
         return self if has_amounts else _shared_details(self)
 
-    def after_eviction(self, *, taken_back: bool) -> "WorkloadDetails":
+    def after_eviction(self, *, taken_back: bool, self_caused: bool = False) -> "WorkloadDetails":
         """Return the details after an eviction, which is a failed start where it was *taken back* before it ran."""
         history = EvictionHistory(self.evictions, self.failed_starts)
-        counts = history.after_eviction(has_run=self.has_run, taken_back=taken_back)
+        counts = history.after_eviction(has_run=self.has_run, taken_back=taken_back, self_caused=self_caused)
         return replace(self.without_claims(), has_run=False, **counts._asdict())
 
     def without_claims(self) -> "WorkloadDetails":
@@ -402,9 +406,10 @@ class Workload:
             details=self.details.without_claims(),
         )
 
-    def evicted(self) -> "Workload":
-        """Return the workload after an eviction: pending, with its charges until it has stopped."""
-        return replace(self, state=WorkloadState.PENDING, details=self.details.after_eviction(taken_back=False))
+    def evicted(self, reason: EvictionReason) -> "Workload":
+        """Return the workload after an eviction for *reason*: pending, with its charges until it has stopped."""
+        details = self.details.after_eviction(taken_back=False, self_caused=reason.is_self_caused)
+        return replace(self, state=WorkloadState.PENDING, details=details)
 
     def nominated_as(self, nomination: Nomination | None) -> "Workload":
         """Return the workload with *nomination*, or without one."""
