@@ -3,7 +3,7 @@
 Evicted workloads free capacity later, so a preemptor is nominated to a cluster in place of being admitted.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from controller.engine.admission import AdmissionPass, schedulable_classes
@@ -266,15 +266,27 @@ class PreemptionPass:
                 eligible.append(victim)
         return eligible
 
+    def _with_dependents(self, victims: Iterable[Victim]) -> Iterator[Workload]:
+        """Yield the workloads of *victims*, then the parts in other queues of HyperJobs with too few parts left (G1).
+
+        Each must be evicted before the next one is requested.
+        """
+        workloads = self._context.workloads
+        evicted = [workload for victim in victims for workload in victim.workloads]
+        yield from evicted
+        for workload in evicted:
+            yield from workloads.gangs.dependents(workload, workloads.by_uid)
+
     def _apply(self, plan: PreemptionPlan, reason: EvictionReason) -> None:
         head, now = plan.attempt.head, self._admission.now
         policy = self._policy.reclaim if reason is EvictionReason.RECLAIMED else self._policy.preemption
         first_uid, first_cluster = next(iter(plan.clusters.items()))
-        victims = [workload for victim in plan.victims for workload in victim.workloads]
-        for workload in victims:
+        victims: list[Workload] = []
+        for workload in self._with_dependents(plan.victims):
             self._admission.assume(workload.evicted(reason), now)
             evicted = Evict(workload, reason, first_uid, first_cluster, policy.grace_ms)
             self._admission.decisions.append(evicted)
+            victims.append(workload)
         for uid, cluster in plan.clusters.items():
             part = self._context.workloads[uid]
             charge = self._context.feasibility_cache.get(self._context.pending.class_of(uid).requirements).charge

@@ -133,15 +133,16 @@ class PreemptionCandidates:
         self._by_queue.pop(queue, None)
 
     def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
-        """Return the victims of a gang: single parts above its minimum, then all others at once.
+        """Return the victims of a gang in one queue: single parts above its minimum, then all others at once.
 
-        A gang in several queues has no victims, because evicting one queue's parts would break the others.
+        Its parts in other queues are evicted with these, because too few would be left (G1).
         """
         parts = self._workloads.parts(gang)
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
-        if any(part.queue != node.name or not self._is_evictable(part) for part in admitted):
+        if not all(map(self._is_evictable, admitted)):
             return []
-        singles = sorted((self._victim((part,), node) for part in admitted), key=lambda victim: victim.rank)
+        own = (part for part in admitted if part.queue == node.name)
+        singles = sorted((self._victim((part,), node) for part in own), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
         victims: list[Victim] = []
         for single in singles[:spare]:
