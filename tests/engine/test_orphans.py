@@ -42,6 +42,21 @@ def test_deleted_template_does_not_shorten_the_grace_period():
     assert scenario.state.cluster_usage.cluster_state(ClusterName("m")).orphans.total["cpu"] == 9_000
 
 
+def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
+    """D7: a resize that does not fit is charged, but its pods do not run."""
+    grown = {"name": "j", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "grown": True, "endsLate": True}
+    other, following = ({"name": name, "queue": "q", "asks": {"cpu": 3}} for name in ("other", "following"))
+    world = {"clusters": [{"name": "m", "has": {"cpu": 8}}], "queues": [{"name": "q"}]}
+    scenario = Scenario({**world, "jobs": [grown, {**other, "on": "m"}]})
+    scenario.play({})
+    scenario.play({"remove": ["j"]})
+    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    assert usage.external_usage["cpu"] == usage.orphans.total["cpu"] == 5000
+    assert scenario.state.current_usage[QueueName("q")]["cpu"] == 8000
+    assert not usage.recently_freed.total.get("cpu")
+    assert scenario.play({"finish": ["other"], "jobs": [following]}).admitted == {"following": ["m"]}
+
+
 def test_released_workload_is_external_usage_of_no_queue():
     scenario = Scenario(WORLD)
     scenario.play({})

@@ -93,6 +93,16 @@ class ClusterState:
             self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
 
+    def holdable(self, charge: Resources) -> Resources:
+        """Return what of *charge*, one of the charges, the cluster can hold next to the others; all where unknown.
+
+        A resize is charged whether it fits or not (D7), and what does not fit does not run.
+        """
+        headroom = self.headroom
+        if self.is_unknown or all(amount >= 0 for amount in headroom.values()):
+            return charge
+        return {name: min(amount, max(headroom.get(name, 0) + amount, 0)) for name, amount in charge.items()}
+
     @property
     def headroom_after_evictions(self) -> Resources:
         """Return the headroom after evictions in progress, less what nominations set aside."""
@@ -365,13 +375,10 @@ class ClusterUsage:
         )
         for cluster_charge in admission.cluster_charges:
             cluster_state = self.cluster_state(cluster_charge.cluster)
+            ended = cluster_state.holdable(cluster_charge.charge) if admission.resized else cluster_charge.charge
             cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             charged_next = retained.get(cluster_charge.cluster)
-            freed = (
-                cluster_charge.charge
-                if charged_next is None
-                else positive(subtract(cluster_charge.charge, charged_next))
-            )
+            freed = ended if charged_next is None else positive(subtract(ended, charged_next))
             if freed:
                 cluster_state.recently_freed.add(freed, now)
             cluster_state.changed_at = now
@@ -380,6 +387,14 @@ class ClusterUsage:
             self._has_changed(cluster_state, gained_capacity=False)
             if admission.reported:
                 cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
+
+    def holdable(self, admission: Admission) -> Admission:
+        """Return what of *admission*, one of those charged, its clusters can hold next to the others."""
+        charges = tuple(
+            ClusterCharge(charge.cluster, self.cluster_state(charge.cluster).holdable(charge.charge))
+            for charge in admission.cluster_charges
+        )
+        return replace(admission, cluster_charges=charges, charge=total(charge.charge for charge in charges))
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""

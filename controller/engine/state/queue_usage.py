@@ -14,7 +14,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName, Tree, closed_guarantees, queue_limits
 from controller.engine.state.orphans import Orphans
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, add, nonzero, scale, subtract, total
+from controller.engine.state.resources import EMPTY, Resources, add, nonzero, positive, scale, subtract, total
 from controller.engine.state.workloads import Admission, Workload, WorkloadState, has_same_charges
 
 _LimitInputs = tuple[Resources, Resources, dict[QueueName, Resources]]
@@ -256,8 +256,8 @@ class UsageTracker:
             self.remove(before, now, successor=successor)
             return
         self._end_transition(before)
-        orphaned = _restrict_to(admission, left)
-        gone = _restrict_to(admission, {charge.cluster for charge in admission.cluster_charges} - left)
+        orphaned = self._clusters.holdable(_restrict_to(admission, left))
+        gone = _without(admission, orphaned)
         self._clusters.remove_usage(gone, now, successor=successor)
         self._clusters.add_orphans(orphaned, before, now)
         self.queue_usage.remove_usage(before.queue, before.namespace, subtract(admission.charge, orphaned.charge))
@@ -303,6 +303,19 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
             return set()
     remaining = after.admission.cluster_charges if after is not None and after.admission is not None else ()
     return {charge.cluster for charge in before.admission.cluster_charges} - {charge.cluster for charge in remaining}
+
+
+def _without(admission: Admission, part: Admission) -> Admission:
+    """Return *admission* without *part*."""
+    rest = {charge.cluster: charge.charge for charge in part.cluster_charges}
+    charges = tuple(
+        replace(charge, charge=positive(subtract(charge.charge, rest.get(charge.cluster, EMPTY))))
+        for charge in admission.cluster_charges
+    )
+    cluster_charges = tuple(charge for charge in charges if charge.charge)
+    return replace(
+        admission, cluster_charges=cluster_charges, charge=total(charge.charge for charge in cluster_charges)
+    )
 
 
 def _restrict_to(admission: Admission, clusters: set[ClusterName]) -> Admission:
