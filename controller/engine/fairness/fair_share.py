@@ -204,7 +204,7 @@ class _ResourceDivision:
             if node.parent is not None:
                 self._children_may_use[node.parent.name] += min(self._requested[node.name], self._limit(node))
         self._direct = {name: quota.direct_usage(name, resource) for name in quota.tree.nodes}
-        self.shares = {ROOT: Fraction(self._limit(quota.tree.root))}
+        self.shares = {ROOT: Fraction(max(quota.divisible(resource), 0))}
         for node in reversed(quota.tree.bottom_up()):
             self.shares |= self._divide(node)
 

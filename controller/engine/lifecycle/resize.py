@@ -115,4 +115,4 @@ def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
     node = quota.tree.nodes.get(workload.queue, quota.tree.root)
     trial = quota.overlay()
     trial.add_assumed(node, scale(admission.charge, -1))
-    return trial.refusal(node, admission.charge) is None
+    return trial.refusal(node, admission.charge) is None and trial.fits_capacity(node, admission.charge)

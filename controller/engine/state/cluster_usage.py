@@ -25,6 +25,7 @@ from controller.engine.state.resources import (
     elementwise_min,
     nonzero,
     positive,
+    scale,
     subtract,
     total,
 )
@@ -205,6 +206,8 @@ class ClusterUsage:
         self._released: list[Orphan] = []
         """Orphaned charges that have ended while their queues are still charged."""
         self._root_limit: Resources | None = None
+        self._resized_workloads: dict[ClusterName, int] = {}
+        """How many workloads with a resize that was not accepted are on each cluster; none of zero."""
         self.usability_changed_at: int | None = None
         """When a cluster last became usable or unusable; before the first plan, according to its condition."""
         self.has_begun = False
@@ -523,10 +526,38 @@ class ClusterUsage:
             )
         return self._root_limit
 
+    def track_resized(self, workload: Workload, count: int) -> None:
+        """Add or remove, by a *count* of 1 or -1, a workload whose resize was not accepted."""
+        for charge in workload.admission.cluster_charges if workload.admission is not None else ():
+            number = self._resized_workloads.get(charge.cluster, 0) + count
+            if number:
+                self._resized_workloads[charge.cluster] = number
+            else:
+                del self._resized_workloads[charge.cluster]
+
+    def overcommitted(self) -> Resources:
+        """Return what usable clusters with resized workloads are charged beyond their capacity.
+
+        It occupies nothing of the other clusters.
+        """
+        states = (self._states[name] for name in self._resized_workloads if name in self._states)
+        usable = (state.headroom_after_evictions for state in states if state.is_usable)
+        return total(positive(scale(headroom, -1)) for headroom in usable)
+
     def current_root_limit(self) -> Resources:
-        """Return the root's limit with workloads that are being evicted."""
-        away = (cluster_state.leaving for cluster_state in self._states.values() if not cluster_state.is_usable)
-        return add(self.root_limit(), total(away))
+        """Return the root's limit with workloads that are being evicted, and with what is overcommitted."""
+        states = self._states.values()
+        away = (state.leaving for state in states if not state.is_usable)
+        return total((self.root_limit(), *away, *(self._currently_overcommitted(state) for state in states)))
+
+    def _currently_overcommitted(self, state: ClusterState) -> Resources:
+        """Return what a cluster is charged beyond its capacity by resized workloads, also by those being evicted."""
+        if not state.is_usable or not (state.leaving or state.name in self._resized_workloads):
+            return EMPTY
+        excess = positive(scale(state.headroom, -1))
+        if state.name in self._resized_workloads:
+            return excess
+        return elementwise_min(excess, positive(subtract(state.leaving, state.capacity)))
 
     @property
     def is_unknown(self) -> bool:

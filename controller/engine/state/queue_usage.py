@@ -171,11 +171,14 @@ class QueueUsage:
 
     def quota(self) -> Quota:
         """Return the quota with settled usage and the limits of the present clusters."""
-        tree = self.tree()
-        given = self._cluster_usage.root_limit(), self._charges_outside(self.settled), self._closed
-        if self.latest_quota is None or self._limit_inputs != given:
+        tree, capacity = self.tree(), self._cluster_usage.root_limit()
+        overcommitted = self._cluster_usage.overcommitted()
+        given = add(capacity, overcommitted), self._charges_outside(self.settled), self._closed
+        known = capacity if overcommitted else None
+        if self.latest_quota is None or (self._limit_inputs, self.latest_quota.capacity) != (given, known):
             self._generation += 1
-            self.latest_quota = Quota(tree, queue_limits(tree, *given), self.settled, generation=self._generation)
+            limits = queue_limits(tree, *given)
+            self.latest_quota = Quota(tree, limits, self.settled, generation=self._generation, capacity=known)
             self._limit_inputs = given
         return self.latest_quota
 
@@ -208,6 +211,10 @@ class UsageTracker:
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""
+        if before is not None and before.has_resized:
+            self._clusters.track_resized(before, -1)
+        if workload.has_resized:
+            self._clusters.track_resized(workload, 1)
         old, new = before.admission if before else None, workload.admission
         if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
@@ -243,6 +250,8 @@ class UsageTracker:
 
     def release(self, workload: Workload, now: int) -> None:
         """Free the queue of *workload*; what it holds on clusters is external usage from now on."""
+        if workload.has_resized:
+            self._clusters.track_resized(workload, -1)
         self._end_transition(workload)
         if workload.admission is not None:
             self._clusters.release_usage(workload.admission, now)
@@ -250,6 +259,8 @@ class UsageTracker:
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
+        if after is None and before.has_resized:
+            self._clusters.track_resized(before, -1)
         admission, successor = before.admission, after.admission if after is not None else None
         left = _left_running(before, after)
         if admission is None or not left:

@@ -27,9 +27,12 @@ class Quota:
         charged: Mapping[QueueName, Resources],
         *,
         generation: int = 0,
+        capacity: Resources | None = None,
     ) -> None:
         self.generation = generation
         """Identifies the limits: a refusal by another generation proves nothing here."""
+        self.capacity = capacity
+        """What the clusters have; ``None`` where the root's limit contains no more than that."""
         self.tree = tree
         self.limits = limits
         self.allocated: _Amounts = {name: {} for name in tree.nodes}
@@ -185,6 +188,22 @@ class Quota:
         """Return the part of the limit of *node* that is not reserved."""
         return self.limits[node.name].limit.get(resource, 0) - self._reserved_below[node.name].get(resource, 0)
 
+    def divisible(self, resource: str) -> int:
+        """Return the part of the root's limit that exists, which its queues divide (Q4)."""
+        limit = self.limits[ROOT].limit.get(resource, 0)
+        return limit if self.capacity is None else min(limit, self.capacity.get(resource, 0))
+
+    def fits_capacity(self, node: Node, charge: Resources) -> bool:
+        """Return whether *charge* leaves the reserved quota below the root within what exists."""
+        if self.capacity is None:
+            return True
+        for resource, amount in charge.items():
+            *_, (root, raised) = self.reserved_quota_increases(node, resource, amount)
+            free = self.divisible(resource) - self._reserved_below[root.name].get(resource, 0)
+            if amount > 0 and raised > free and root.limits_resource(resource):
+                return False
+        return True
+
     def exceeded_limit(self, node: Node, requests: Resources) -> Refusal | None:
         """Return the limit that *requests* exceed even without any usage, or ``None`` (C5).
 
@@ -285,6 +304,7 @@ class _QuotaOverlay(Quota):
 
     def __init__(self, quota: Quota) -> None:
         self.generation = quota.generation
+        self.capacity = quota.capacity
         self.version = 0
         self.tree = quota.tree
         self.limits = quota.limits
