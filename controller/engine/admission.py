@@ -267,7 +267,7 @@ class AdmissionPass:
         current = self.context.queue_usage.current_quota()
         quotas = [quota for quota in (self.quota, current) if quota is not None]
         placer = GangPlacer(
-            self.context.workloads,
+            self.context.order,
             self.context.feasibility_cache,
             quotas,
             self.context.active_reservations(),

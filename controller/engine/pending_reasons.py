@@ -91,7 +91,7 @@ class PendingReasons:
         if any(not queues <= quota.tree.nodes.keys() for quota in quotas):
             return None  # parts or queues were added or removed since the last cycle
         reservations, borrowing = context.active_reservations(), context.borrowing_policy()
-        placer = GangPlacer(context.workloads, context.feasibility_cache, quotas, reservations, borrowing)
+        placer = GangPlacer(context.order, context.feasibility_cache, quotas, reservations, borrowing)
         return placer.place(gang).refusal
 
     def _reservation_refusal(self, workload_class: WorkloadClass) -> Refusal | None:

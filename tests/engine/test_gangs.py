@@ -147,7 +147,7 @@ def test_borrowing_is_evaluated_until_too_few_parts_are_left(minimum, asked):
     gang = scenario.by_name("part-0").gang
     context = scenario.state.context
     quotas = [context.queue_usage.quota()]
-    placer = GangPlacer(context.workloads, context.feasibility_cache, quotas, None, borrowing)
+    placer = GangPlacer(context.order, context.feasibility_cache, quotas, None, borrowing)
     trial = placer.place(gang)
     assert trial.refusal is not None
     assert trial.refusal.subject == "Job ml/part-0 (BlockedByFairShare)"

@@ -28,7 +28,7 @@ class PendingOrder:
         ageing: PriorityAgeing,
     ) -> None:
         self.policy = policy
-        self._workloads = workloads
+        self.workloads = workloads
         self._queue_usage = queue_usage
         self._shares = shares
         self._ageing = ageing
@@ -38,14 +38,14 @@ class PendingOrder:
         known = self._queue_usage.queues.get(queue)
         if known is None or not known.fifo:
             return None
-        classes = self._workloads.pending.queues.get(queue, ())
+        classes = self.workloads.pending.queues.get(queue, ())
         return self.first_of(
             queue, [workload_class for workload_class in classes if workload_class.inadmissible is None]
         )
 
     def queue_head(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
-        classes = self._workloads.pending.queues.get(queue, ())
+        classes = self.workloads.pending.queues.get(queue, ())
         competing = [
             workload_class
             for workload_class in classes
@@ -65,46 +65,46 @@ class PendingOrder:
 
     def pending_workloads(self, queue: QueueName) -> list[Workload]:
         """Return all pending workloads of *queue*, those on hold included, in the order of the last cycle."""
-        held = [self._workloads[uid] for uid in self._workloads.on_hold.get(queue, ())]
-        workloads = [*self._workloads.pending.in_order(queue), *held]
+        held = [self.workloads[uid] for uid in self.workloads.on_hold.get(queue, ())]
+        workloads = [*self.workloads.pending.in_order(queue), *held]
         if held or self._is_sorted_on_request(queue):
             workloads.sort(key=self._sort_key(queue, workloads))
         return workloads
 
     def pending_count(self, queue: QueueName) -> int:
         """Return the number of pending workloads of *queue*, those on hold included."""
-        return self._workloads.pending.count(queue) + len(self._workloads.on_hold.get(queue, ()))
+        return self.workloads.pending.count(queue) + len(self.workloads.on_hold.get(queue, ()))
 
     def position(self, workload: Workload) -> int:
         """Return the position of a pending workload in its queue, counted from 1."""
         if self._is_sorted_on_request(workload.queue):
             return self.pending_workloads(workload.queue).index(workload) + 1
         own = order_key(workload)
-        held = self._workloads.on_hold.get(workload.queue, ())
-        before = self._workloads.pending.count_before(workload.queue, own)
-        return 1 + before + sum(order_key(self._workloads[uid]) < own for uid in held)
+        held = self.workloads.on_hold.get(workload.queue, ())
+        before = self.workloads.pending.count_before(workload.queue, own)
+        return 1 + before + sum(order_key(self.workloads[uid]) < own for uid in held)
 
     def has_quick_positions(self, queue: QueueName) -> bool:
         """Return whether ``position`` visits only a few of the queue's workloads."""
-        held = len(self._workloads.on_hold.get(queue, ()))
+        held = len(self.workloads.on_hold.get(queue, ()))
         return held <= _MAX_HELD and not self._is_sorted_on_request(queue)
 
     def positions(self, queue: QueueName, uids: Collection[WorkloadUid]) -> list[tuple[int, Workload]]:
         """Return the pending workloads *uids* of one *queue* with their positions, in their order."""
         # A position costs about as much as listing two workloads for each class and one for each workload on hold; with
         # many classes it is looked up.
-        cost = 2 * min(len(self._workloads.pending.queues.get(queue, ())), 20)
-        cost += len(self._workloads.on_hold.get(queue, ()))
+        cost = 2 * min(len(self.workloads.pending.queues.get(queue, ())), 20)
+        cost += len(self.workloads.on_hold.get(queue, ()))
         if not self._is_sorted_on_request(queue) and cost * len(uids) < self.pending_count(queue):
-            workloads = (self._workloads[uid] for uid in uids)
+            workloads = (self.workloads[uid] for uid in uids)
             return sorted(((self.position(workload), workload) for workload in workloads), key=itemgetter(0))
         everyone = enumerate(self.pending_workloads(queue), start=1)
         return [(position, workload) for position, workload in everyone if workload.uid in uids]
 
     def queues_with_pending(self) -> Iterator[QueueName]:
         """Yield the queues with pending workloads, by name."""
-        on_hold = (name for name, held in self._workloads.on_hold.items() if held)
-        yield from sorted({*self._workloads.pending.queues, *on_hold})
+        on_hold = (name for name, held in self.workloads.on_hold.items() if held)
+        yield from sorted({*self.workloads.pending.queues, *on_hold})
 
     def _is_sorted_on_request(self, queue: QueueName) -> bool:
         return self._is_by_tenant(queue) or self._ageing.may_reorder(queue)

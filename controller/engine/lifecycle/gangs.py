@@ -7,11 +7,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
+from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
@@ -42,18 +44,20 @@ class GangPlacer:
 
     def __init__(
         self,
-        workloads: WorkloadIndex,
+        order: PendingOrder,
         feasibility_cache: FeasibilityCache,
         quotas: Sequence[Quota],
         reservations: ActiveReservations | None,
         borrowing: BorrowingPolicy | None,
     ) -> None:
-        self._workloads = workloads
+        self._order = order
+        self._workloads = order.workloads
         self._feasibility_cache = feasibility_cache
         self._quotas = quotas
         """Settled and, where it differs, current usage."""
         self._reservations = reservations
         self._borrowing = borrowing
+        self._blocking_heads: dict[QueueName, Workload | None] = {}
 
     def place(self, gang: HyperJobGang) -> GangTrial:
         """Try to place the pending parts of *gang* together, in order.
@@ -122,6 +126,9 @@ class GangPlacer:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
             return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
+        head = self._blocking_head(workload.queue)
+        if head is not None and head.gang != workload.gang:
+            return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
         refusals = (quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) for quota in quotas)
         refusal = next(filter(None, refusals), None)
         feasibility = self._feasibility_cache.get(workload_class.requirements)
@@ -133,6 +140,12 @@ class GangPlacer:
         if isinstance(choice, Choice) and self._reservations is not None:
             return self._reservations.resolve(workload, feasibility, choice, quotas[0])
         return choice
+
+    def _blocking_head(self, queue: QueueName) -> Workload | None:
+        """Return the head that the parts in a fifo *queue* wait behind (O5), also where a part elsewhere is tried."""
+        if queue not in self._blocking_heads:
+            self._blocking_heads[queue] = self._order.blocking_head(queue)
+        return self._blocking_heads[queue]
 
     def _place_on_reservation(self, part: Workload, feasibility: ClassFeasibility) -> Choice | None:
         """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""
