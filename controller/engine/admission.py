@@ -220,7 +220,7 @@ class AdmissionPass:
 
     def head_iterator(self, classes: Mapping[QueueName, list[SchedulableClass]]) -> HeadIterator:
         """Return the iterator over the heads of *classes*."""
-        return HeadIterator(self.shares, self.context.policy, classes, fits=self.fits)
+        return HeadIterator(self.shares, self.context.policy, classes, fits=self.fits, borrows=self.borrows)
 
     def fits(self, head: Head) -> bool:
         """Return whether the head, with its gang, could be admitted now."""
@@ -228,6 +228,12 @@ class AdmissionPass:
             trial = self._try_gang(head.workload_class.gang)
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
+
+    def borrows(self, head: Head) -> bool:
+        """Return whether the head, with the parts of its gang that must start with it, would borrow."""
+        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
+            return self._try_gang(head.workload_class.gang).borrows
+        return self.shares.borrows(head.leaf, head.workload_class.charge)
 
     def must_retry(self, head: Head) -> bool:
         """Return whether workloads that reservations blocked are to be tried again after the admission of *head*.
@@ -274,8 +280,24 @@ class AdmissionPass:
             self.borrowing,
         )
         trial = placer.place(gang)
+        if self.context.policy.serves_fair_shares_first:
+            self._find_borrowing_parts(gang, trial)
         self._refused_borrowing |= trial.refusal is not None and self.borrowing is not None
         return trial
+
+    def _find_borrowing_parts(self, gang: HyperJobGang, trial: GangTrial) -> None:
+        """Say whether *trial* borrows; leave out the borrowing parts where enough others start without them (O3)."""
+        workloads, quota = self.context.workloads, self.quota.overlay()
+        parts = [part for part, _ in trial.choices] if trial.refusal is None else workloads.pending_parts(gang)
+        within = set[WorkloadUid]()
+        for part in parts:
+            leaf, charge = quota.tree.nodes.get(part.queue), self.context.pending.class_of(part.uid).charge
+            if leaf is not None and not self.shares.borrows(leaf, charge, quota):
+                quota.add_assumed(leaf, charge)
+                within.add(part.uid)
+        trial.borrows = len(within) < workloads.gangs.missing(gang)
+        if not trial.borrows:
+            trial.choices = [(part, choice) for part, choice in trial.choices if part.uid in within]
 
     def evaluate(self, head: Head) -> Choice | None:
         """Return the clusters for the head, or ``None``: checks limits, then clusters, reservations and borrowing."""

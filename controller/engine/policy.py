@@ -170,6 +170,11 @@ class Policy:
         """Return whether the order inside a queue depends on the usage of namespaces (O2)."""
         return self.tenant_fairness != "None"
 
+    @property
+    def serves_fair_shares_first(self) -> bool:
+        """Return whether workloads that would borrow go after those within their fair shares (O3)."""
+        return self.queue_order == "FairShareFirst" or self.reclaim.enabled
+
     def with_node_shapes(self, cluster: Cluster) -> Cluster:
         """Return *cluster* with the nodes that the configuration describes."""
         nodes = next((entry.nodes for entry in self.node_shapes if matches(entry.clusters, cluster)), ())

@@ -82,7 +82,13 @@ class PreemptionPass:
             plans[head.workload_class] = self._plan_for(head)
             return plans[head.workload_class] is not None
 
-        heads = HeadIterator(self._shares, self._policy, self._schedulable_by_queue(), fits=waits_for_its_turn)
+        heads = HeadIterator(
+            self._shares,
+            self._policy,
+            self._schedulable_by_queue(),
+            fits=waits_for_its_turn,
+            borrows=self._admission.borrows,
+        )
         while (head := (yield from heads.next())) is not None:
             yield 1
             if self._admission.fits(head):

@@ -61,6 +61,7 @@ class HeadIterator:
 
     Where workloads within their fair share go first, a head that would borrow takes
     its queue's turn only if *fits* returns true; otherwise it is skipped (O3).
+    *borrows* says whether a head would borrow, with the parts of its gang.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class HeadIterator:
         classes: Mapping[QueueName, Iterable[SchedulableClass]],
         *,
         fits: Callable[[Head], bool],
+        borrows: Callable[[Head], bool],
     ) -> None:
         self.refused: list[WorkloadClass] = []
         """Classes whose head was skipped."""
         self._fits = fits
+        self._would_borrow = borrows
         self._shares = shares
-        self._fair_share_first = policy.queue_order == "FairShareFirst" or policy.reclaim.enabled
+        self._fair_share_first = policy.serves_fair_shares_first
         self._heads: dict[PriorityBand, dict[QueueName, Head]] = {}
         self._bands: dict[QueueName, PriorityBand] = {}
         self._current: tuple[PriorityBand, _BandTournament] | None = None
@@ -126,7 +129,7 @@ class HeadIterator:
 
     def borrows(self, head: Head) -> bool:
         """Return whether the head is tried later because it would borrow."""
-        return self._fair_share_first and self._shares.borrows(head.leaf, head.workload_class.charge)
+        return self._fair_share_first and self._would_borrow(head)
 
     def skip_queue(self, head: Head) -> None:
         """Drop the whole queue of *head*."""

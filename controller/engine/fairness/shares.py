@@ -162,10 +162,14 @@ class QueueShares:
             {name: due.get(name, 0) - usage.get(name, 0) for name in charges.resources if name != PODS}
         )
 
-    def borrows(self, leaf: Node, charge: Resources) -> bool:
-        """Return whether *charge* would raise the queue or an ancestor below the root above its fair share."""
+    def borrows(self, leaf: Node, charge: Resources, quota: Quota | None = None) -> bool:
+        """Return whether *charge* would raise the queue or an ancestor below the root above its fair share.
+
+        Usage is that in *quota*, by default settled usage.
+        """
         return any(
-            node.parent is not None and self.first_above_fair_share(node, charge) is not None for node in leaf.path()
+            node.parent is not None and self.first_above_fair_share(node, charge, quota) is not None
+            for node in leaf.path()
         )
 
     def _whole_share(self, queue: QueueName) -> Mapping[str, int]:

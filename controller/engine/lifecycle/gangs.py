@@ -26,6 +26,8 @@ class GangTrial:
     choices: list[tuple[Workload, Choice]] = field(default_factory=list)
     refusal: Refusal | None = None
     """Why fewer parts than needed fit."""
+    borrows: bool = False
+    """Whether the parts that must start together would borrow, where such heads go last (O3)."""
 
 
 def incomplete_refusal(workloads: WorkloadIndex, gang: HyperJobGang) -> Refusal | None:

@@ -379,7 +379,13 @@ class HeadReservations:
             ]
             for workload_class in due
         }
-        heads = HeadIterator(queue_shares, policy, entries, fits=lambda _: True)
+        heads = HeadIterator(
+            queue_shares,
+            policy,
+            entries,
+            fits=lambda _: True,
+            borrows=lambda head: queue_shares.borrows(head.leaf, head.workload_class.charge),
+        )
         classes = []
         while (head := finish(heads.next())) is not None:
             classes.append(head.workload_class)
