@@ -51,12 +51,15 @@ class PatchedBinding(Protocol):
 
 
 class EvictionTask(msgspec.Struct, rename="camel", frozen=True):
-    """Karmada's graceful eviction task: a cluster's Work is deleted after a grace period."""
+    """Karmada's graceful eviction task: a cluster's Work is deleted after a grace period.
+
+    A task without a purge mode is graceful. The name of that mode is ``Graciously`` in Karmada 1.14 and ``Gracefully``
+    in 1.19, which refuse each other's.
+    """
 
     from_cluster: str
     reason: str
     grace_period_seconds: int
-    purge_mode: str = "Gracefully"
     producer: str = "volcano-global"
 
 

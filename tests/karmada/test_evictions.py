@@ -1,6 +1,6 @@
 """Evictions: what stops a running job, and what remains afterwards."""
 
-GRACEFUL = {"fromCluster": "member1", "purgeMode": "Gracefully", "reason": "Preempted", "producer": "test"}
+GRACEFUL = {"fromCluster": "member1", "reason": "Preempted", "producer": "test"}
 
 
 def test_one_patch_evicts_and_another_admits_elsewhere(harness):

@@ -22,13 +22,8 @@ ADMITTED_TO_NONE = [SAME, PAUSED, RESUME]
 SUSPEND = {"op": "add", "path": "/spec/suspension/scheduling", "value": True}
 CLEAR = {"op": "remove", "path": "/spec/clusters"}
 TASKS = "/spec/gracefulEvictionTasks"
-TASK = {
-    "fromCluster": "member1",
-    "reason": "Reclaimed",
-    "gracePeriodSeconds": 30,
-    "purgeMode": "Gracefully",
-    "producer": "volcano-global",
-}
+# Without a purge mode, since Karmada 1.14 and 1.19 have no name in common for the graceful one.
+TASK = {"fromCluster": "member1", "reason": "Reclaimed", "gracePeriodSeconds": 30, "producer": "volcano-global"}
 ANNOTATE = {"op": "add", "path": "/metadata/annotations/volcano-global.io~1admission", "value": RECORD}
 
 
