@@ -43,7 +43,7 @@ class Cycle:
         self._context = context
         self._assume = assume
         self._nominations = Nominations(context.workloads, context.usage_tracker, context.feasibility_cache)
-        planner = ReservationPlanner(context.workloads, context.queue_usage, context.feasibility_cache)
+        planner = ReservationPlanner(context.order, context.queue_usage, context.feasibility_cache)
         self._reservations = HeadReservations(
             context.workloads, self.starvation_timers, planner, context.windows, assume
         )

@@ -8,6 +8,7 @@ no usage.
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
+from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.placement.division import has_static_weights
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
@@ -23,7 +24,6 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, fits, scale, subtract, total
-from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import (
     Choice,
     ClusterCharge,
@@ -41,8 +41,9 @@ PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
 class ReservationPlanner:
     """Chooses what to reserve for a starving head, with the other parts of its HyperJob."""
 
-    def __init__(self, workloads: WorkloadIndex, queue_usage: QueueUsage, feasibility_cache: FeasibilityCache) -> None:
-        self._workloads = workloads
+    def __init__(self, order: PendingOrder, queue_usage: QueueUsage, feasibility_cache: FeasibilityCache) -> None:
+        self._order = order
+        self._workloads = order.workloads
         self._queue_usage = queue_usage
         self.feasibility_cache = feasibility_cache
 
@@ -90,8 +91,17 @@ class ReservationPlanner:
         return placed if spare >= 0 else None
 
     def _parts_in_order(self, gang: HyperJobGang, order: PartOrder) -> list[Workload]:
-        """Return the pending parts in placement order, parts with a reservation first."""
-        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in self._workloads.pending_parts(gang))
+        """Return the pending parts in placement order, parts with a reservation first.
+
+        Those behind another workload in a fifo queue are left out: they could not use the capacity (O5).
+        """
+        pending = self._workloads.pending_parts(gang)
+        heads = {queue: self._order.blocking_head(queue) for queue in {part.queue for part in pending}}
+        classes = (
+            (part, self._workloads.pending.class_of(part.uid))
+            for part in pending
+            if (head := heads[part.queue]) is None or head.gang == gang
+        )
         parts = [
             part
             for part, workload_class in classes
