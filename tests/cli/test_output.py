@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from controller.cli.render.amounts import describe_requests, format_short
-from controller.cli.render.output import Cell, Column, OutputStyle, escape, output_style, paragraph, table
+from controller.cli.render.output import Cell, Column, Listing, OutputStyle, escape, output_style, paragraph, table
 from tests.cli.manifests import cluster, job, queue, running, write
 
 
@@ -51,6 +51,28 @@ def test_markup_and_escapes_in_names_are_printed_literally():
     assert table([Column("A")], [("[red]x[/red] :smile:",)]).splitlines()[1] == "[red]x[/red] :smile:"
     assert escape("a\x1b[31mb\nc") == "a\\x1b[31mb\\nc"
     assert paragraph("a\x1b[0m") == "a\\x1b[0m"
+
+
+@pytest.mark.parametrize("output", ["json", "yaml"])
+def test_unprintable_characters_of_names_are_escaped(run, tmp_path, output):
+    name = "ü\x9b2J\u202eq"
+    printed = run("pending", "-f", write(tmp_path, job("j", {"cpu": 1}, queue=name)), "-o", output).out
+    assert printed.replace("\n", "").isascii()
+    assert yaml.safe_load(printed)["pending"][0]["queue"] == name
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        pytest.param("=1+2", "'=1+2", id="formula"),
+        pytest.param("@SUM(A1)", "'@SUM(A1)", id="function"),
+        pytest.param("-2+3+cmd", "'-2+3+cmd", id="formula-with-a-sign"),
+        pytest.param("-1.5Gi", "-1.5Gi", id="amount"),
+        pytest.param("a=1", "a=1", id="text"),
+    ],
+)
+def test_csv_contains_no_formula(value, text):
+    assert Listing([Column("A")], [(value,)]).csv() == f"A\n{text}"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Text is wrapped and coloured on a terminal. Elsewhere tables have one line for e
 import csv
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -25,6 +26,10 @@ API_VERSION = "cli.volcano-global.io/v1alpha1"
 
 _GAP = "  "
 _MIN_WRAPPED = 20
+#: Begins of formulas; amounts may have a sign.
+_FORMULA = re.compile(r"[=@]|[+-](?![\d.]+[A-Za-z]*$)", re.ASCII)
+#: Characters that JSON and YAML may contain, and that change what a terminal shows or in which order.
+_UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
 
@@ -111,7 +116,7 @@ class Listing:
         writer.writerow([title for column in self.columns for title in column.parts or (column.title,)])
         writer.writerows(
             [
-                part
+                _without_formula(part)
                 for column, cell in zip(self.columns, row, strict=True)
                 for part in (_plain(cell).split("/") if column.parts else [_plain(cell).strip()])
             ]
@@ -219,6 +224,11 @@ def _styled(text: str, name: str, style: OutputStyle) -> str:
     return f"\x1b[{_CODES[name]}m{text}\x1b[0m" if style.colored and name and text else text
 
 
+def _without_formula(value: str) -> str:
+    """Return *value* with an apostrophe where a spreadsheet would evaluate it; tenants write names of queues."""
+    return f"'{value}" if _FORMULA.match(value) else value
+
+
 def escape(text: str) -> str:
     """Return *text* with control characters escaped, so that a terminal does not interpret them."""
     if text.isprintable():
@@ -235,12 +245,17 @@ def serialize(report: "msgspec.Struct", output: Format, head: Mapping[str, Any] 
     import msgspec  # noqa: PLC0415 -- `--help` needs none of this
 
     values = {"apiVersion": API_VERSION, **head, **msgspec.to_builtins(report)}
+    text = _dump(values, output)
+    return _dump(values, output, ascii_only=True) if _UNPRINTABLE.search(text) else text
+
+
+def _dump(values: Mapping[str, Any], output: Format, *, ascii_only: bool = False) -> str:
     if output is Format.JSON:
-        return json.dumps(values, indent=2, ensure_ascii=False)
-    import yaml  # noqa: PLC0415 -- as above
+        return json.dumps(values, indent=2, ensure_ascii=ascii_only)
+    import yaml  # noqa: PLC0415 -- `--help` needs none of this
 
     dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    text: str = yaml.dump(values, Dumper=dumper, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump(values, Dumper=dumper, sort_keys=False, allow_unicode=not ascii_only)
     return text.rstrip()
 
 
