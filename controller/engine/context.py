@@ -122,7 +122,7 @@ class Context:
 
     def new_candidates(self, shares: QueueShares) -> PreemptionCandidates:
         """Return the preemption candidates of every queue."""
-        return PreemptionCandidates(shares.quota.tree, self.workloads, self.cluster_usage, self.policy.ageing)
+        return PreemptionCandidates(shares.quota.tree, self.workloads, self.cluster_usage, self.policy)
 
     def new_borrowing_policy(
         self, shares: QueueShares, candidates: PreemptionCandidates, now: int
