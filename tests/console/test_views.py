@@ -295,3 +295,12 @@ async def test_queue_name_of_a_job_leads_to_no_other_page(tmp_path):
     async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), job)) as console:
         assert 'href="/queues/..%2Fwhat-if%3Fchange%3Da%23b"' in await console.text("/workloads")
         assert await console.status("/queues/..%2Fwhat-if%3Fchange%3Da%23b") == 404
+
+
+async def test_page_after_the_last_one_links_to_that(tmp_path):
+    async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))) as console:
+        page = await console.text("/workloads?page=3&queue=a")
+        assert 'The list has 1 page now. <a href="/workloads?page=1&amp;queue=a">' in page
+        assert "No workload matches" not in page
+        assert (await console.data("/workloads?page=3"))["workloads"] == []
+        assert "No workload matches" in await console.text("/workloads?queue=b")
