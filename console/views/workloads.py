@@ -19,7 +19,7 @@ from console.views.listing import (
     shown_snapshot,
 )
 from console.views.queues import QueueRow, queue_row
-from controller.api.keys import QUEUE_NAME_KEYS
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUE_NAME_KEYS, RESOURCE_BINDINGS, binding_name
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, group_kind
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
@@ -473,8 +473,9 @@ def _commands(workload: Workload) -> tuple[str, ...]:
     kind = group_kind(workload.requirements.api)
     resource = "vcjob" if kind == VOLCANO_JOB else kind.lower().rstrip(".")
     scope = f" -n {workload.namespace}" if workload.namespace else ""
+    bindings = RESOURCE_BINDINGS if workload.namespace else CLUSTER_RESOURCE_BINDINGS
     return (
         f"volcano-global explain job {workload.name}{scope}",
         f"kubectl get {resource} {workload.name}{scope} -o yaml",
-        f"kubectl get resourcebinding {workload.name}-{workload.kind.lower()}{scope} -o yaml",
+        f"kubectl get {bindings.kind.lower()} {binding_name(workload.name, workload.kind)}{scope} -o yaml",
     )

@@ -304,3 +304,20 @@ async def test_page_after_the_last_one_links_to_that(tmp_path):
         assert "No workload matches" not in page
         assert (await console.data("/workloads?page=3"))["workloads"] == []
         assert "No workload matches" in await console.text("/workloads?queue=b")
+
+
+async def test_commands_name_the_binding_without_namespace(tmp_path):
+    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big:one", "uid": "t"}
+    document = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ClusterResourceBinding",
+        "metadata": {"name": "big.one-trainer", "uid": "b"},
+        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
+    }
+    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
+    async with console_of(model_of(tmp_path, gated, document)) as console:
+        assert (await console.data("/workloads/-/Trainer/big:one"))["commands"] == [
+            "volcano-global explain job big:one",
+            "kubectl get trainer.example.com big:one -o yaml",
+            "kubectl get clusterresourcebinding big.one-trainer -o yaml",
+        ]
