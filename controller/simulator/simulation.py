@@ -85,12 +85,12 @@ class Simulation:
         trace: Trace,
         settings: SimulationSettings | None = None,
         *,
-        watch: ProgressCallback | None = None,
+        on_progress: ProgressCallback | None = None,
         observe: Observer | None = None,
     ) -> None:
         self._trace = trace
         self._settings = settings or SimulationSettings()
-        self._progress = watch
+        self._on_progress = on_progress
         self._observe = observe
         # In a simulation, every admitted job starts.
         self._state = Engine(replace(trace.policy, startup_timeout_ms=None))
@@ -208,8 +208,8 @@ class Simulation:
             self._reservation_costs.read(self._state, now)
         if self._observe is not None:
             self._observe(self._share_metrics, self._jobs.waiting, now)
-        if self._progress is not None:
-            self._progress(self._jobs.finished, len(self._trace.submissions))
+        if self._on_progress is not None:
+            self._on_progress(self._jobs.finished, len(self._trace.submissions))
 
     def _handle(self, event: QueuedEvent, now: int) -> None:
         match event:

@@ -198,9 +198,9 @@ def _run(options: CommonOptions, trace: "Trace", settings: "SimulationSettings")
     """Simulate *trace* with a progress bar."""
     from controller.simulator.simulation import Simulation  # noqa: PLC0415 -- see options
 
-    with progress_bar("simulating") as watch:
+    with progress_bar("simulating") as on_progress:
         began = process_time()
-        result = Simulation(trace, settings, watch=watch).run()
+        result = Simulation(trace, settings, on_progress=on_progress).run()
         took = process_time() - began
     if options.verbose:
         _print_cost(result, took)

@@ -81,13 +81,13 @@ class Manifest:
 
 
 #: Called with the completed and the total amount of work.
-Watch = Callable[[int, int], None]
+ProgressCallback = Callable[[int, int], None]
 
 #: Begins a part of the work with this title.
-Progress = Callable[[str], AbstractContextManager[Watch]]
+Progress = Callable[[str], AbstractContextManager[ProgressCallback]]
 
 
-def no_progress(_title: str) -> AbstractContextManager[Watch]:
+def no_progress(_title: str) -> AbstractContextManager[ProgressCallback]:
     """Begin a part of the work without reporting its progress."""
     return nullcontext(_ignore)
 
@@ -96,19 +96,19 @@ def _ignore(_done: int, _total: int) -> None:
     """Ignore the progress of work."""
 
 
-def read(paths: Sequence[str], watch: Watch = _ignore) -> list[Manifest]:
+def read(paths: Sequence[str], on_progress: ProgressCallback = _ignore) -> list[Manifest]:
     """Return all objects in the files and folders *paths*, ``-`` being standard input; raise `InputError`.
 
-    *watch* is called with the number of characters.
+    *on_progress* is called with the number of characters.
     """
     manifests: list[Manifest] = []
     violations: list[str] = []
     texts = list(_read_texts(paths))
     done, total = 0, sum(len(text) for _, text in texts)
     for file, text in texts:
-        watch_text = partial(_watch_text, watch, done, total)
+        report_text = partial(_report_text, on_progress, done, total)
         try:
-            manifests.extend(_parse_manifests(file, text, violations, watch_text))
+            manifests.extend(_parse_manifests(file, text, violations, report_text))
         except ParseError as error:
             violations.append(str(error))
         done += len(text)
@@ -171,16 +171,18 @@ def _decode_text(file: str, content: bytes) -> str:
         raise InputError(f"{file}: line {line}: it is not UTF-8 text") from error
 
 
-def _watch_text(watch: Watch, before: int, total: int, position: int) -> None:
+def _report_text(on_progress: ProgressCallback, before: int, total: int, position: int) -> None:
     """Report that the current text is read up to *position*."""
-    watch(before + position, total)
+    on_progress(before + position, total)
 
 
-def _parse_manifests(file: str, text: str, violations: list[str], watch: Callable[[int], None]) -> Iterator[Manifest]:
+def _parse_manifests(
+    file: str, text: str, violations: list[str], on_progress: Callable[[int], None]
+) -> Iterator[Manifest]:
     """Yield the objects of one file; append a message to *violations* for each value that is not an object."""
     number = 0
     try:
-        for number, value in enumerate(load_documents(text, watch), start=1):
+        for number, value in enumerate(load_documents(text, on_progress), start=1):
             for location, body in _list_items(Location(file, number), value):
                 manifest = _parse_manifest(location, body)
                 if isinstance(manifest, Manifest):

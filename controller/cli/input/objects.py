@@ -45,7 +45,7 @@ from controller.cli.input.default_bindings import (
     PropagationPolicy,
     wire_type,
 )
-from controller.cli.input.manifests import Manifest, Watch
+from controller.cli.input.manifests import Manifest, ProgressCallback
 from controller.cli.input.validation import check_fields
 from controller.engine.state.clusters import ApiKind
 from controller.forecast.codec import RunTimesError, decode_config_map
@@ -64,7 +64,7 @@ WIRE_TYPES: Mapping[Resource, type[msgspec.Struct]] = {
     DATA_SOURCES: DataSource,
 }
 
-_WATCHED = 500
+_PROGRESS_INTERVAL = 500
 """Number of objects between two reports of progress."""
 
 _DEFAULT_NAMESPACE = "default"
@@ -120,7 +120,7 @@ def kind_of(resource: Resource) -> GroupKind:
 
 
 def validate_objects(
-    manifests: Sequence[Manifest], *, strict: bool = False, watch: Watch | None = None
+    manifests: Sequence[Manifest], *, strict: bool = False, on_progress: ProgressCallback | None = None
 ) -> InputObjects:
     """Return the objects of *manifests*, or raise `InputError` with all violations."""
     violations: list[str] = []
@@ -131,8 +131,8 @@ def validate_objects(
     )
     collector = _ObjectCollector({kind_of(resource): resource for resource in (*integrations, *WIRE_TYPES)}, violations)
     for number, manifest in enumerate(manifests):
-        if watch is not None and number % _WATCHED == 0:
-            watch(number, len(manifests))
+        if on_progress is not None and number % _PROGRESS_INTERVAL == 0:
+            on_progress(number, len(manifests))
         collector.add(manifest)
     collector.notes.extend(_unread_files(manifests, collector))
     if strict:

@@ -141,8 +141,8 @@ def read_offline_state(
     progress: Progress = no_progress,
 ) -> OfflineState:
     """Return the state read from the files and folders *paths* at *now*, after *changes*, or raise `InputError`."""
-    with progress("reading files") as watch:
-        manifests = read(paths, watch)
+    with progress("reading files") as on_progress:
+        manifests = read(paths, on_progress)
     return offline_state(manifests, now, strict=strict, changes=changes, progress=progress)
 
 
@@ -159,8 +159,8 @@ def offline_state(
     HyperJobs are split after one cycle without them, as the controller splits new ones.
     """
     changes = changes or Changes()
-    with progress("checking objects") as watch:
-        objects = validate_objects(list(_changed(manifests, changes)), strict=strict, watch=watch)
+    with progress("checking objects") as on_progress:
+        objects = validate_objects(list(_changed(manifests, changes)), strict=strict, on_progress=on_progress)
     store = _new_store(objects, changes)
     claims = claims_of_files(
         [manifest.raw for manifest in objects.of(DATA_SOURCE_CLAIMS)],

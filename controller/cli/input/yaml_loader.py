@@ -23,7 +23,7 @@ _MAX_VALUES = 2_000_000
 _MAX_NUMBER_LENGTH = 80
 """Maximum number of characters of an integer, checked before conversion."""
 
-_WATCHED = 20_000
+_PROGRESS_INTERVAL = 20_000
 """Number of parser events between two reports of progress."""
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -51,10 +51,10 @@ def _ignore(_position: int) -> None:
     """Ignore how much was read."""
 
 
-def load_documents(text: str, watch: Callable[[int], None] = _ignore) -> Iterator[Any]:
+def load_documents(text: str, on_progress: Callable[[int], None] = _ignore) -> Iterator[Any]:
     """Yield the value of each document of *text*; an empty document is ``None``.
 
-    *watch* is called with the number of characters of YAML that were read.
+    *on_progress* is called with the number of characters of YAML that were read.
 
     Raises `ParseError` at the first document that cannot be parsed.
     """
@@ -66,7 +66,7 @@ def load_documents(text: str, watch: Callable[[int], None] = _ignore) -> Iterato
         if documents is not None:
             yield from documents
             return
-    yield from _yaml_values(text, watch)
+    yield from _yaml_values(text, on_progress)
 
 
 def _json_values(text: str) -> Iterator[Any]:
@@ -172,7 +172,7 @@ class _DocumentBuilder:
             raise ParseError(f"line {line}: more than {_MAX_VALUES} values after alias expansion")
 
 
-def _yaml_values(text: str, watch: Callable[[int], None]) -> Iterator[Any]:
+def _yaml_values(text: str, on_progress: Callable[[int], None]) -> Iterator[Any]:
     events = yaml.parse(text, Loader=_LOADER)
     builder = _DocumentBuilder()
     for number in count(1):
@@ -182,8 +182,8 @@ def _yaml_values(text: str, watch: Callable[[int], None]) -> Iterator[Any]:
             raise ParseError(describe_yaml_error(error)) from error
         if event is None:
             return
-        if number % _WATCHED == 0 and event.start_mark:
-            watch(event.start_mark.index)
+        if number % _PROGRESS_INTERVAL == 0 and event.start_mark:
+            on_progress(event.start_mark.index)
         if isinstance(event, yaml.DocumentStartEvent):
             builder = _DocumentBuilder()
         elif isinstance(event, yaml.DocumentEndEvent):

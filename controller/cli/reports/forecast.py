@@ -49,11 +49,11 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
     forecaster = StartForecaster(snapshot.state, snapshot.now, options)
     source = RepeatedArrivals(workloads, snapshot.now)
     latest: Mapping[WorkloadUid, StartForecast] = {}
-    with progress_bar("forecasting") as watch:
+    with progress_bar("forecasting") as on_progress:
         for number, forecasts in enumerate(forecaster.forecasts(uids, sampler.futures(count, source)), start=1):
             latest = forecasts
             # The first answer, refined with each future.
-            watch(number, count, _first_start(snapshot, forecasts))
+            on_progress(number, count, _first_start(snapshot, forecasts))
     return latest
 
 
