@@ -169,6 +169,9 @@ class RunTimes:
         bounded = run._replace(seconds=min(max(run.seconds, 1), MAX_SECONDS))
         for key in keys_of(profile):
             self._open(key).add(bounded)
+        self._clear_distributions()
+
+    def _clear_distributions(self) -> None:
         self._distributions.clear()
         self._ratios.clear()
 
@@ -191,6 +194,7 @@ class RunTimes:
         del self._histories[key]
         if not own:
             del self._per_namespace[namespace]
+        self._clear_distributions()
 
     def distribution(self, profile: JobProfile) -> Distribution:
         """Return the distribution of the run time of a job.

@@ -114,6 +114,14 @@ def test_keys_are_bounded_and_the_namespace_with_most_loses_one(monkeypatch):
     assert run_times.history(JobProfile("a", "noisy", "t99")).runs
 
 
+def test_forgotten_runs_no_longer_count_for_their_template():
+    run_times = trained(100, 110, 120, 130, 140)
+    learned_before = run_times.distribution(TRAIN).times
+    while len(run_times) > 1:
+        run_times.drop_one()
+    assert run_times.distribution(TRAIN).times == RunTimes(dict(run_times)).distribution(TRAIN).times != learned_before
+
+
 @draws(100)
 @given(
     st.lists(
