@@ -2,9 +2,11 @@
 
 from dataclasses import replace
 
+from controller.engine.engine import Engine
 from controller.engine.lifecycle.startup import backoff_ms
 from controller.engine.plan import Evict
-from controller.engine.state.workloads import WorkloadState
+from controller.engine.state.workloads import HyperJobGang, WorkloadState, WorkloadUid
+from tests.engine.objects import workload
 from tests.scenario import Scenario
 from tests.workloads import changed
 
@@ -63,6 +65,17 @@ def test_changed_startup_timeout_counts_from_the_admission():
     assert evicted(scenario) == ["j"]
     scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=None))
     assert scenario.state.plan(scenario.now).reschedules == ()
+
+
+def test_deleted_gangs_are_forgotten_without_startup_timeout():
+    state, gang = Engine(), HyperJobGang("h/1", 2, 2)
+    for part in ("a", "b"):
+        state.workload_changed(workload(part, {"cpu": 1}, gang=gang), 1)
+    state.plan(1)
+    for part in ("a", "b"):
+        state.workload_removed(WorkloadUid(part), 2)
+    state.plan(2)
+    assert not state.index.gangs.unchecked
 
 
 def test_startup_backoff_ends_at_an_hour_or_a_longer_timeout():

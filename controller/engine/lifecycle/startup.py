@@ -101,6 +101,7 @@ class StartupChecks:
     def check_timeouts(self, now: int) -> tuple[list[Evict], list[Workload]]:
         """Evict workloads past their startup timeout; return the evictions, and the workloads to requeue in Karmada."""
         timeout = self._timeout_ms
+        unchecked, self._workloads.gangs.unchecked = self._workloads.gangs.unchecked, set()
         if timeout is None:
             return [], []
         failed: list[Workload] = []
@@ -114,7 +115,6 @@ class StartupChecks:
             self._tracker.requeued[uid] = now
             self._tracker.track(workload, timeout)
             requeued.append(workload)
-        unchecked, self._workloads.gangs.unchecked = self._workloads.gangs.unchecked, set()
         self._track_incomplete_gangs(unchecked | self._overdue_gangs(now, timeout), now)
         units = self._eviction_units(failed, self._overdue_gangs(now, timeout))
         return list(self._evict_units(units, failed, now)), requeued
