@@ -46,7 +46,7 @@ class EstimatorDispatcher:
         client_of: Callable[[str], Client] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._access = options
+        self._options = options
         self._on_estimate = on_estimate
         self._metrics = metrics
         self._client_of = client_of or self._connect
@@ -85,7 +85,7 @@ class EstimatorDispatcher:
 
     async def _estimate(self, query: Query) -> tuple[Estimate, str]:
         try:
-            async with asyncio.timeout(self._access.timeout_seconds * 2):
+            async with asyncio.timeout(self._options.timeout_seconds * 2):
                 estimate = await self._client(query.cluster).estimate(query)
         except EstimatorError as error:
             self._mark_unavailable(query.cluster, str(error))
@@ -108,7 +108,7 @@ class EstimatorDispatcher:
     def _connect(self, cluster: str) -> Client:
         from controller.estimator.client import new_client  # noqa: PLC0415 -- gRPC is imported only where estimators are used
 
-        return new_client(self._access, cluster, self._clock)
+        return new_client(self._options, cluster, self._clock)
 
     def _mark_unavailable(self, cluster: ClusterName, why: str) -> None:
         if self._unavailable.get(cluster) is None:

@@ -110,8 +110,8 @@ class BindingSink(Protocol):
     def decode(self, raw: bytes, /) -> CachedBinding:
         """Return the cached form of a binding."""
 
-    def upsert(self, facts: CachedBinding, /) -> None:
-        """Store *facts* unless a newer version is known."""
+    def upsert(self, binding: CachedBinding, /) -> None:
+        """Store *binding* unless a newer version is known."""
 
 
 class AssumedState(Protocol):
@@ -309,7 +309,7 @@ class Actuator:
         began = time.monotonic()
         self._in_flight += 1
         try:
-            facts = await self._patch(pending.write)
+            binding = await self._patch(pending.write)
         except ApiError as error:
             self._count(pending.write, error.metric_label, began)
             return await self._on_error(pending, error)
@@ -319,7 +319,7 @@ class Actuator:
         finally:
             self._in_flight -= 1
         self._count(pending.write, "done", began)
-        self._confirm(pending.write, facts)
+        self._confirm(pending.write, binding)
         return None
 
     async def _patch(self, write: Write) -> CachedBinding:
@@ -358,13 +358,13 @@ class Actuator:
     async def _resolve_conflict(self, write: Write, error: ApiError) -> None:
         """Read the binding after a conflict, to distinguish a changed binding from a rejected patch."""
         try:
-            facts = await self._read(write)
+            binding = await self._read(write)
         except ApiError as unread:
             self._withdraw(write, str(unread))
             return
-        if write.is_done(facts):
-            self._confirm(write, facts)
-        elif facts.uid == write.uid and facts.resource_version == write.resource_version:
+        if write.is_done(binding):
+            self._confirm(write, binding)
+        elif binding.uid == write.uid and binding.resource_version == write.resource_version:
             self._report_rejected(write, error)
         else:
             self._metrics.count_conflict()
@@ -374,24 +374,24 @@ class Actuator:
         """Read the binding after a request without an answer; until then the write counts as done."""
         write = pending.write
         try:
-            facts = await self._read(write)
+            binding = await self._read(write)
         except NotFound:
             self._withdraw(write, "it is gone")
             return None
         except ApiError as error:
             return pending.backoff.next_delay(at_least=error.retry_after)
-        if write.is_done(facts):
-            self._confirm(write, facts)
-        elif facts.uid == write.uid and time.monotonic() < (pending.unknown_until or 0):
+        if write.is_done(binding):
+            self._confirm(write, binding)
+        elif binding.uid == write.uid and time.monotonic() < (pending.unknown_until or 0):
             return pending.backoff.next_delay()
         else:
             self._withdraw(write, "the patch was not carried out")
         return None
 
     async def _read(self, write: Write) -> CachedBinding:
-        facts = self._decode(write, await self._api.get(write.path))
-        self._update_cache(facts)
-        return facts
+        binding = self._decode(write, await self._api.get(write.path))
+        self._update_cache(binding)
+        return binding
 
     def _decode(self, write: Write, body: bytes) -> CachedBinding:
         known = self._assumed.binding(write.uid)
@@ -408,15 +408,15 @@ class Actuator:
         except msgspec.MsgspecError as error:
             raise Unreachable(write.path, f"the response is not a binding: {error}") from error
 
-    def _update_cache(self, facts: CachedBinding) -> None:
-        (self._assumed.bindings if facts.namespace else self._assumed.cluster_bindings).upsert(facts)
+    def _update_cache(self, binding: CachedBinding) -> None:
+        (self._assumed.bindings if binding.namespace else self._assumed.cluster_bindings).upsert(binding)
 
-    def _confirm(self, write: Write, facts: CachedBinding) -> None:
-        self._update_cache(facts)
-        self._assumed.confirm(write.uid, facts.resource_version)
+    def _confirm(self, write: Write, binding: CachedBinding) -> None:
+        self._update_cache(binding)
+        self._assumed.confirm(write.uid, binding.resource_version)
         self._retry_states.pop(write.uid, None)
         for handler in self.on_write_confirmed:
-            handler(write, facts)
+            handler(write, binding)
         if write.effect == "admit":
             self._metrics.count_admission(
                 write.queue, priority_class=write.priority_class, wait_seconds=write.wait_seconds

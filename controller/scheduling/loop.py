@@ -36,7 +36,7 @@ from controller.scheduling.writes import (
     affinity_term_write,
     confirmation_write,
     decision_write,
-    nomination_write,
+    record_update_write,
     repair_write,
     requeue_writes,
 )
@@ -60,13 +60,13 @@ _MAX_BATCHING_SECONDS = 0.05
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-def first_unobserved_term(decision: Admit, facts: CachedBinding, cluster_usage: ClusterUsage) -> str:
+def first_unobserved_term(decision: Admit, binding: CachedBinding, cluster_usage: ClusterUsage) -> str:
     """Return the affinity term to observe before *decision* is carried out, or an empty string if none is needed."""
     requirements = decision.workload.requirements
     if requirements.placement.affinity is not None or not requirements.placement.terms:
         return ""
     term = candidates(requirements, cluster_usage.clusters).term
-    begins_with = facts.details.observed_term or requirements.placement.terms[0].name
+    begins_with = binding.details.observed_term or requirements.placement.terms[0].name
     return term if term != begins_with else ""
 
 
@@ -246,7 +246,7 @@ class AdmissionLoop:
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.mark_changed(stale)
-        self._write_reservations([note for note in plan.record_updates if note.workload.uid not in stale], now)
+        self._write_record_updates([update for update in plan.record_updates if update.workload.uid not in stale], now)
         self._requeue([workload for workload in plan.reschedules if workload.uid not in stale], now)
         self._submit_decisions([item for item in plan.decisions if item.workload.uid not in stale], now)
         for on_waits in self.on_waits:
@@ -273,44 +273,44 @@ class AdmissionLoop:
         evictions = [decision for decision in plan.decisions if isinstance(decision, Evict)]
         return stale | {eviction.workload.uid for eviction in evictions if eviction.preemptor in stale}
 
-    def _write_reservations(self, notes: Iterable[RecordUpdate], now: int) -> None:
+    def _write_record_updates(self, updates: Iterable[RecordUpdate], now: int) -> None:
         """Record nominations and reservations before the evictions that they depend on.
 
         What ends while the workload backs off is written afterwards, if it has not become valid again by then.
         """
-        for note in notes:
-            facts = self._store.binding(note.workload.uid)
-            if facts is None:
+        for update in updates:
+            binding = self._store.binding(update.workload.uid)
+            if binding is None:
                 continue
-            next_write_at = self._actuator.next_write_at(facts.uid) or 0
-            if next_write_at > now and note.nomination is None and note.reservation is None:
-                self._store.send_again_at(facts.uid, next_write_at)
+            next_write_at = self._actuator.next_write_at(binding.uid) or 0
+            if next_write_at > now and update.nomination is None and update.reservation is None:
+                self._store.send_again_at(binding.uid, next_write_at)
                 continue
-            with self._setting_aside(facts.uid, now):
+            with self._setting_aside(binding.uid, now):
                 self._submit_write(
-                    nomination_write(note, facts), AssumedRecordUpdate(note.nomination, note.reservation)
+                    record_update_write(update, binding), AssumedRecordUpdate(update.nomination, update.reservation)
                 )
 
     def _submit_decisions(self, decisions: Iterable[Decision], now: int) -> None:
         for decision in decisions:
-            facts = self._store.binding(decision.workload.uid)
-            if facts is not None:
-                with self._setting_aside(facts.uid, now):
-                    self._submit_decision(decision, facts, now)
+            binding = self._store.binding(decision.workload.uid)
+            if binding is not None:
+                with self._setting_aside(binding.uid, now):
+                    self._submit_decision(decision, binding, now)
 
-    def _submit_decision(self, decision: Decision, facts: CachedBinding, now: int) -> None:
-        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, facts, self.state.cluster_usage)):
-            self._observe_affinity(decision, facts, term)
+    def _submit_decision(self, decision: Decision, binding: CachedBinding, now: int) -> None:
+        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, binding, self.state.cluster_usage)):
+            self._observe_affinity(decision, binding, term)
             return
-        if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(facts.uid) or 0) > now:
+        if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(binding.uid) or 0) > now:
             why = "its eviction was refused"
-            self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
+            self._store.back_off(binding.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=next_write_at))
             return
         excluded_clusters = self._excluded_clusters(decision)
         step = decision_write(
             decision,
-            facts,
-            template=self._store.template(facts),
+            binding,
+            template=self._store.template(binding),
             preemptor=self._preemptor_of(decision),
             excluded_clusters=excluded_clusters,
         )
@@ -339,8 +339,8 @@ class AdmissionLoop:
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
         """Count and log a workload that is set aside."""
         self._metrics.count_internal_error(step)
-        facts = self._store.binding(uid) if uid else None
-        name = facts.template.path if facts else ""
+        binding = self._store.binding(uid) if uid else None
+        name = binding.template.path if binding else ""
         log.error("workload set aside", workload=name, step=step, exc_info=error)
 
     def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
@@ -355,21 +355,21 @@ class AdmissionLoop:
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Make Karmada's scheduler retry admitted workloads that do not run (R1)."""
         for workload in workloads:
-            facts = self._store.binding(workload.uid)
-            if facts is None or facts.is_suspended or not facts.targets:
+            binding = self._store.binding(workload.uid)
+            if binding is None or binding.is_suspended or not binding.targets:
                 continue
-            with self._setting_aside(facts.uid, now):
-                for step in requeue_writes(facts):
+            with self._setting_aside(binding.uid, now):
+                for step in requeue_writes(binding):
                     self._submit_write(step, AssumedRepair())
 
-    def _observe_affinity(self, decision: Admit, facts: CachedBinding, term: str) -> None:
+    def _observe_affinity(self, decision: Admit, binding: CachedBinding, term: str) -> None:
         """Set the affinity term for Karmada's scheduler first, and decide again when it is observed (C1)."""
         why = f"waiting until Karmada observes affinity term '{term}'"
-        self._store.back_off(facts.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
-        if self._actuator.next_write_at(facts.uid) is None:
+        self._store.back_off(binding.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why))
+        if self._actuator.next_write_at(binding.uid) is None:
             # A write is in progress, perhaps this one; its outcome triggers the next decision.
             return
-        self._submit_write(affinity_term_write(decision, facts, term), AssumedRepair())
+        self._submit_write(affinity_term_write(decision, binding, term), AssumedRepair())
 
     def _preemptor_of(self, decision: Decision) -> str:
         uid = decision.preemptor if isinstance(decision, Evict) else None
@@ -388,12 +388,12 @@ class AdmissionLoop:
             if len(self._repairs) >= self._actuator.max_backlog // 2:
                 break
             next_write_at = self._actuator.next_write_at(uid)
-            facts = self._store.binding(uid)
-            if next_write_at is None or facts is None:
+            binding = self._store.binding(uid)
+            if next_write_at is None or binding is None:
                 continue
             repair = None
             with self._setting_aside(uid, now):
-                repair = self._next_repair(uid, facts)
+                repair = self._next_repair(uid, binding)
             if repair is None:
                 continue
             if next_write_at <= now:
@@ -403,11 +403,11 @@ class AdmissionLoop:
                 again_at = min(next_write_at, again_at or next_write_at)
         return again_at
 
-    def _next_repair(self, uid: WorkloadUid, facts: CachedBinding) -> Write | None:
+    def _next_repair(self, uid: WorkloadUid, binding: CachedBinding) -> Write | None:
         conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
-        repair = repair_write(conditions, facts, workload, repairs=self._store.configuration.repair.ungated_bindings)
+        repair = repair_write(conditions, binding, workload, repairs=self._store.configuration.repair.ungated_bindings)
         if repair is None and workload is not None and self.state.has_accepted(uid):
-            return confirmation_write(facts, workload)
+            return confirmation_write(binding, workload)
         return repair
 
     async def _recover(self, error: Exception) -> None:

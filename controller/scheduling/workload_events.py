@@ -45,15 +45,15 @@ _TRANSIENT = frozenset(
 )
 
 
-def pending_event(wait: Wait, facts: CachedBinding, is_current: Callable[[], bool] = lambda: True) -> EventMessage:
+def pending_event(wait: Wait, binding: CachedBinding, is_current: Callable[[], bool] = lambda: True) -> EventMessage:
     """Return the message with the reason why a workload is pending."""
     refusal = wait.refusal
     return EventMessage(
-        facts.uid,
+        binding.uid,
         "waits",
         "Wait",
         refusal.reason,
-        event_references(facts),
+        event_references(binding),
         lambda: pending_note(wait),
         "Normal" if refusal.reason in _TRANSIENT else "Warning",
         is_current,
@@ -66,11 +66,11 @@ def pending_note(wait: Wait) -> str:
     return f"pending in queue '{wait.workload.queue}': {pending_message(refusal)}; {remedy_message(refusal)}"
 
 
-def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
+def write_event(write: Write, binding: CachedBinding) -> EventMessage | None:
     """Return the message about an acknowledged write, ``None`` if it does not concern the tenant."""
     if write.effect == "admit":
         return EventMessage(
-            write.uid, "admitted", "Admit", "Admitted", event_references(facts), lambda: _admission_note(write)
+            write.uid, "admitted", "Admit", "Admitted", event_references(binding), lambda: _admission_note(write)
         )
     if write.effect == "evict":
         return EventMessage(
@@ -78,24 +78,24 @@ def write_event(write: Write, facts: CachedBinding) -> EventMessage | None:
             "evicted",
             "Evict",
             write.reason,
-            event_references(facts),
-            lambda: _eviction_note(write, facts.namespace),
+            event_references(binding),
+            lambda: _eviction_note(write, binding.namespace),
             "Warning",
         )
     return None
 
 
-def warning_event(facts: CachedBinding, reason: str, note: str) -> EventMessage:
+def warning_event(binding: CachedBinding, reason: str, note: str) -> EventMessage:
     """Return a warning about a workload."""
-    return EventMessage(facts.uid, "warned", "Warn", reason, event_references(facts), lambda: note, "Warning")
+    return EventMessage(binding.uid, "warned", "Warn", reason, event_references(binding), lambda: note, "Warning")
 
 
-def event_references(facts: CachedBinding) -> tuple[Reference, ...]:
+def event_references(binding: CachedBinding) -> tuple[Reference, ...]:
     """Return the objects that events about a workload regard: its template and its binding."""
-    template, own = facts.template, RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
+    template, own = binding.template, RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
     return (
-        Reference(facts.api.group_version, facts.api.kind, template.namespace, template.name, facts.template_uid),
-        Reference(own.api_version, own.kind, facts.namespace, facts.name, facts.uid),
+        Reference(binding.api.group_version, binding.api.kind, template.namespace, template.name, binding.template_uid),
+        Reference(own.api_version, own.kind, binding.namespace, binding.name, binding.uid),
     )
 
 
@@ -148,12 +148,12 @@ class WorkloadEvents:
         for wait in waits:
             if self._recorder.is_full:
                 self._recorder.count_dropped()
-            elif (facts := self._store.binding(wait.workload.uid)) is not None:
-                self._recorder.record(pending_event(wait, facts, partial(self._is_pending, facts.uid)))
+            elif (binding := self._store.binding(wait.workload.uid)) is not None:
+                self._recorder.record(pending_event(wait, binding, partial(self._is_pending, binding.uid)))
 
-    def on_write(self, write: Write, facts: CachedBinding) -> None:
+    def on_write(self, write: Write, binding: CachedBinding) -> None:
         """Record an admission or eviction that was written."""
-        message = write_event(write, facts)
+        message = write_event(write, binding)
         if message is not None:
             self._recorder.record(message)
 

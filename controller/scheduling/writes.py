@@ -60,67 +60,69 @@ class Write(msgspec.Struct, frozen=True):
     priority_class: str = ""
     """The priority class of the admitted workload; empty where it has none that exists."""
 
-    def is_done(self, facts: CachedBinding) -> bool:
-        """Return whether *facts* show the effect of this write, even if another client caused it."""
-        return facts.uid == self.uid and self._has_effect(facts)
+    def is_done(self, binding: CachedBinding) -> bool:
+        """Return whether *binding* shows the effect of this write, even if another client caused it."""
+        return binding.uid == self.uid and self._has_effect(binding)
 
-    def _has_effect(self, facts: CachedBinding) -> bool:
+    def _has_effect(self, binding: CachedBinding) -> bool:
         match self.effect:
             case "admit" | "resume":
-                return not facts.is_suspended
+                return not binding.is_suspended
             case "evict" | "clear" | "pause" | "requeue":
-                return facts.is_suspended and (self.effect == "requeue" or not facts.targets)
+                return binding.is_suspended and (self.effect == "requeue" or not binding.targets)
             case "note":
-                record = facts.record
+                record = binding.record
                 return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
             case "touch":
-                return facts.resource_version > self.resource_version
+                return binding.resource_version > self.resource_version
             case "observe":
-                return facts.details.observed_term == self.term
+                return binding.details.observed_term == self.term
             case "hold" | "record":
-                return (_recorded_capacity if self.effect == "hold" else _recorded_admission)(facts.record) == self.held
+                return (_recorded_capacity if self.effect == "hold" else _recorded_admission)(
+                    binding.record
+                ) == self.held
 
 
 def decision_write(
     decision: Decision,
-    facts: CachedBinding,
+    binding: CachedBinding,
     *,
     template: CachedTemplate | None = None,
     preemptor: str = "",
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
 ) -> Write:
-    """Return the write that carries *decision* to the binding in *facts*.
+    """Return the write that carries *decision* to *binding*.
 
     *preemptor* names the preemptor of an eviction; the record stores *excluded_clusters*.
     """
     if isinstance(decision, Admit):
-        return _admit_write(decision, facts, excluded_clusters)
+        return _admit_write(decision, binding, excluded_clusters)
     generation = template.generation if template else None
     # Where others have moved it, Karmada has placed it: it is not placed once more.
-    is_placed = bool(facts.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
-    clusters = () if is_placed else tuple(target.name for target in facts.targets)
+    is_placed = bool(binding.progress) or decision.reason is EvictionReason.CLUSTER_CHANGED
+    clusters = () if is_placed else tuple(target.name for target in binding.targets)
     record = evicted_record(
-        decision, before=facts.record, excluded_clusters=excluded_clusters, clusters=clusters, generation=generation
+        decision, before=binding.record, excluded_clusters=excluded_clusters, clusters=clusters, generation=generation
     )
-    return _evict_write(decision, facts, record, preemptor=preemptor)
+    return _evict_write(decision, binding, record, preemptor=preemptor)
 
 
-def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mapping[ClusterName, str]) -> Write:
+def _admit_write(decision: Admit, binding: CachedBinding, excluded_clusters: Mapping[ClusterName, str]) -> Write:
     workload = decision.workload
     record = admitted_record(
-        workload, decision.admission, before=facts.record, plan=decision.plan_id, excluded_clusters=excluded_clusters
+        workload, decision.admission, before=binding.record, plan=decision.plan_id, excluded_clusters=excluded_clusters
     )
     # Karmada adds the replicas that an admission names to the capacity of their clusters, and would put too many on the
     # first ones instead of using the overflow clusters.
-    divides = workload.requirements.replicas > 0 and facts.placement.divided
-    overflows = divides and any(term.overflow for term in facts.placement.terms)
+    divides = workload.requirements.replicas > 0 and binding.placement.divided
+    overflows = divides and any(term.overflow for term in binding.placement.terms)
     targets = [] if overflows else [(target.name, target.replicas) for target in decision.clusters]
     return Write(
         "admit",
         workload.uid,
-        _binding_path(facts),
-        patches.admit(facts, targets, write_record(facts.uid, record)),
-        facts.resource_version,
+        _binding_path(binding),
+        patches.admit(binding, targets, write_record(binding.uid, record)),
+        binding.resource_version,
         workload.path,
         queue=workload.queue,
         clusters=tuple(target.name for target in decision.clusters),
@@ -129,14 +131,14 @@ def _admit_write(decision: Admit, facts: CachedBinding, excluded_clusters: Mappi
     )
 
 
-def _evict_write(decision: Evict, facts: CachedBinding, record: AdmissionRecord, *, preemptor: str) -> Write:
+def _evict_write(decision: Evict, binding: CachedBinding, record: AdmissionRecord, *, preemptor: str) -> Write:
     workload = decision.workload
     return Write(
         "evict",
         workload.uid,
-        _binding_path(facts),
-        patches.evict(facts, write_record(facts.uid, record), tasks=_eviction_tasks(decision, facts)),
-        facts.resource_version,
+        _binding_path(binding),
+        patches.evict(binding, write_record(binding.uid, record), tasks=_eviction_tasks(decision, binding)),
+        binding.resource_version,
         workload.path,
         queue=workload.queue,
         reason=decision.reason,
@@ -145,24 +147,24 @@ def _evict_write(decision: Evict, facts: CachedBinding, record: AdmissionRecord,
     )
 
 
-def _eviction_tasks(decision: Evict, facts: CachedBinding) -> list[patches.EvictionTask]:
+def _eviction_tasks(decision: Evict, binding: CachedBinding) -> list[patches.EvictionTask]:
     """Return the graceful eviction tasks of a victim, for the clusters where its pods run."""
     seconds = decision.grace_ms // 1000
-    running = {progress.cluster for progress in facts.progress} if seconds else set()
-    names = [target.name for target in facts.targets if target.name in running]
+    running = {progress.cluster for progress in binding.progress} if seconds else set()
+    names = [target.name for target in binding.targets if target.name in running]
     return [patches.EvictionTask(name, str(decision.reason), seconds) for name in names]
 
 
-def nomination_write(note: RecordUpdate, facts: CachedBinding) -> Write:
+def record_update_write(update: RecordUpdate, binding: CachedBinding) -> Write:
     """Return the write that records a nomination or reservation of a pending workload, or that it has ended."""
-    workload = note.workload
-    record = pending_record(workload, note.nomination, note.reservation, before=facts.record)
+    workload = update.workload
+    record = pending_record(workload, update.nomination, update.reservation, before=binding.record)
     return Write(
         "hold",
         workload.uid,
-        _binding_path(facts),
-        patches.update_pending_record(facts, write_record(facts.uid, record)),
-        facts.resource_version,
+        _binding_path(binding),
+        patches.update_pending_record(binding, write_record(binding.uid, record)),
+        binding.resource_version,
         workload.path,
         queue=workload.queue,
         held=_recorded_capacity(record),
@@ -177,17 +179,17 @@ def _recorded_capacity(record: AdmissionRecord | None) -> str:
     return cluster if record.nominated_at is not None else f"{cluster}, reserved"
 
 
-def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Write:
+def affinity_term_write(decision: Admit, binding: CachedBinding, term: str) -> Write:
     """Return the write that makes Karmada's scheduler start with affinity *term*, before the cluster is set (C1).
 
     Otherwise the scheduler would start with the first term and not confirm the cluster.
     """
     return Write(
         "observe",
-        facts.uid,
-        _binding_path(facts),
-        patches.set_affinity_term(facts, term),
-        facts.resource_version,
+        binding.uid,
+        _binding_path(binding),
+        patches.set_affinity_term(binding, term),
+        binding.resource_version,
         decision.workload.path,
         queue=decision.workload.queue,
         term=term,
@@ -195,22 +197,22 @@ def affinity_term_write(decision: Admit, facts: CachedBinding, term: str) -> Wri
     )
 
 
-def requeue_writes(facts: CachedBinding) -> tuple[Write, Write]:
+def requeue_writes(binding: CachedBinding) -> tuple[Write, Write]:
     """Return the two writes that make Karmada's scheduler retry a binding at once (R1).
 
     The scheduler backs off after a failure, but treats a binding that was suspended and resumed as new.
     """
-    return _binding_write("requeue", patches.suspend(facts), facts), _resume_write(facts)
+    return _binding_write("requeue", patches.suspend(binding), binding), _resume_write(binding)
 
 
-def confirmation_write(facts: CachedBinding, workload: Workload) -> Write | None:
+def confirmation_write(binding: CachedBinding, workload: Workload) -> Write | None:
     """Return the write that updates the record of an admitted *workload* to its clusters and charge (D7, R1)."""
-    if workload.admission is None or facts.record is None or not facts.record.admits or facts.is_suspended:
+    if workload.admission is None or binding.record is None or not binding.record.admits or binding.is_suspended:
         return None
-    record = confirmed_record(workload, workload.admission, before=facts.record, targets=facts.targets)
-    patch = patches.update_admitted_record(facts, write_record(facts.uid, record))
+    record = confirmed_record(workload, workload.admission, before=binding.record, targets=binding.targets)
+    patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
     clusters, held = tuple(record.clusters), _recorded_admission(record)
-    made = _binding_write("record", patch, facts, queue=workload.queue)
+    made = _binding_write("record", patch, binding, queue=workload.queue)
     return msgspec.structs.replace(made, clusters=clusters, held=held)
 
 
@@ -223,68 +225,74 @@ def _recorded_admission(record: AdmissionRecord | None) -> str:
 
 def repair_write(
     conditions: Collection[BindingCondition],
-    facts: CachedBinding,
+    binding: CachedBinding,
     workload: Workload | None = None,
     *,
     repairs: bool = False,
 ) -> Write | None:
-    """Return the write that repairs the binding conditions in *remarks*, or ``None`` if no repair is needed.
+    """Return the write that repairs the binding conditions in *conditions*, or ``None`` if no repair is needed.
 
     A binding that bypassed the webhook is suspended only if *repairs* is set (D10).
     """
     if BindingCondition.PLACED_WITHOUT_ADMISSION in conditions:
-        return _binding_write("clear", patches.clear_clusters(facts), facts)
+        return _binding_write("clear", patches.clear_clusters(binding), binding)
     if (
         BindingCondition.RESUSPENDED_AFTER_ADMISSION in conditions
         or BindingCondition.SUSPENDED_BUT_NOT_MANAGED in conditions
     ):
-        return _resume_write(facts)
+        return _resume_write(binding)
     if BindingCondition.NOT_SUSPENDED in conditions and repairs:
-        return _binding_write("pause", patches.suspend_unplaced(facts), facts)
-    if (repair := _record_repair(conditions, facts, workload)) is not None:
+        return _binding_write("pause", patches.suspend_unplaced(binding), binding)
+    if (repair := _record_repair(conditions, binding, workload)) is not None:
         return repair
     if BindingCondition.WORK_NOT_REMOVED in conditions:
-        return _binding_write("touch", patches.reprocess(facts), facts)
+        return _binding_write("touch", patches.reprocess(binding), binding)
     return None
 
 
 def _record_repair(
-    conditions: Collection[BindingCondition], facts: CachedBinding, workload: Workload | None
+    conditions: Collection[BindingCondition], binding: CachedBinding, workload: Workload | None
 ) -> Write | None:
     """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
-    if BindingCondition.EVICTED_BY_OTHERS in conditions and facts.record is not None:
-        record = externally_evicted_record(facts.record, is_placeable=not facts.progress)
+    if BindingCondition.EVICTED_BY_OTHERS in conditions and binding.record is not None:
+        record = externally_evicted_record(binding.record, is_placeable=not binding.progress)
         return _binding_write(
-            "note", patches.revoke_admission(facts, write_record(facts.uid, record)), facts, queue=record.queue
+            "note", patches.revoke_admission(binding, write_record(binding.uid, record)), binding, queue=record.queue
         )
-    if BindingCondition.ADMITTED_WITHOUT_POLICY in conditions and facts.record is not None:
-        text = write_record(facts.uid, requeued_record(facts.record))
-        return _binding_write("clear", patches.suspend_unplaced(facts, text), facts, queue=facts.record.queue)
-    if BindingCondition.RETRY_REQUESTED in conditions and facts.record is not None:
-        record = requeued_record(facts.record)
+    if BindingCondition.ADMITTED_WITHOUT_POLICY in conditions and binding.record is not None:
+        text = write_record(binding.uid, requeued_record(binding.record))
+        return _binding_write("clear", patches.suspend_unplaced(binding, text), binding, queue=binding.record.queue)
+    if BindingCondition.RETRY_REQUESTED in conditions and binding.record is not None:
+        record = requeued_record(binding.record)
         return _binding_write(
-            "note", patches.update_pending_record(facts, write_record(facts.uid, record)), facts, queue=record.queue
+            "note",
+            patches.update_pending_record(binding, write_record(binding.uid, record)),
+            binding,
+            queue=record.queue,
         )
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
         record = AdmissionRecord(workload.queue, waiting_since=workload.created_at)
         return _binding_write(
-            "note", patches.update_pending_record(facts, write_record(facts.uid, record)), facts, queue=workload.queue
+            "note",
+            patches.update_pending_record(binding, write_record(binding.uid, record)),
+            binding,
+            queue=workload.queue,
         )
     return None
 
 
-def _resume_write(facts: CachedBinding) -> Write:
+def _resume_write(binding: CachedBinding) -> Write:
     """Return the write that resumes a binding where it is placed, unless it has lost its clusters."""
-    placed_on = facts.targets[0].name if facts.targets else ""
-    return _binding_write("resume", patches.resume(facts, placed_on=placed_on), facts)
+    placed_on = binding.targets[0].name if binding.targets else ""
+    return _binding_write("resume", patches.resume(binding, placed_on=placed_on), binding)
 
 
-def _binding_write(effect: Effect, patch: bytes, facts: CachedBinding, *, queue: str = "") -> Write:
-    kind, namespace, name = facts.api.kind, facts.template.namespace, facts.template.name
+def _binding_write(effect: Effect, patch: bytes, binding: CachedBinding, *, queue: str = "") -> Write:
+    kind, namespace, name = binding.api.kind, binding.template.namespace, binding.template.name
     path = f"{kind} {namespace}/{name}" if namespace else f"{kind} {name}"
-    return Write(effect, facts.uid, _binding_path(facts), patch, facts.resource_version, path, queue=queue)
+    return Write(effect, binding.uid, _binding_path(binding), patch, binding.resource_version, path, queue=queue)
 
 
-def _binding_path(facts: CachedBinding) -> str:
-    kind = RESOURCE_BINDINGS if facts.namespace else CLUSTER_RESOURCE_BINDINGS
-    return kind.item_path(facts.namespace, facts.name)
+def _binding_path(binding: CachedBinding) -> str:
+    kind = RESOURCE_BINDINGS if binding.namespace else CLUSTER_RESOURCE_BINDINGS
+    return kind.item_path(binding.namespace, binding.name)

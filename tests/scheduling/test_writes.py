@@ -32,7 +32,7 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadUid,
 )
-from controller.scheduling.writes import Write, confirmation_write, decision_write, nomination_write, repair_write
+from controller.scheduling.writes import Write, confirmation_write, decision_write, record_update_write, repair_write
 from tests.workloads import changed
 
 M1 = ClusterName("m1")
@@ -220,7 +220,9 @@ ON_TWO = (ClusterCharge(M1, HALF), ClusterCharge(ClusterName("m2"), HALF))
 )
 def test_pending_record_is_written_once_and_read_back(nomination, reservation, expected):
     before = AdmissionRecord(QueueName("a"), evictions=2, attempts=1, excluded_clusters={M1: "mark"})
-    made = nomination_write(RecordUpdate(changed(WORKLOAD, evictions=2), nomination, reservation), facts(record=before))
+    made = record_update_write(
+        RecordUpdate(changed(WORKLOAD, evictions=2), nomination, reservation), facts(record=before)
+    )
     record = record_of(made)
     kept = structs.replace(before, waiting_since=record.waiting_since)
     assert record == structs.replace(kept, **expected)
