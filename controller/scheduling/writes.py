@@ -49,7 +49,7 @@ class Write(msgspec.Struct, frozen=True):
     """The reason in words, if more is known than the code says."""
     preemptor: str = ""
     """The preemptor in messages; empty for an eviction without one."""
-    held: str = ""
+    recorded: str = ""
     """What the record will say about nomination, reservation or admission, in a comparable form; empty for nothing."""
     term: str = ""
     """The affinity term that Karmada's scheduler is to observe."""
@@ -78,9 +78,8 @@ class Write(msgspec.Struct, frozen=True):
             case "observe":
                 return binding.details.observed_term == self.term
             case "hold" | "record":
-                return (_recorded_capacity if self.effect == "hold" else _recorded_admission)(
-                    binding.record
-                ) == self.held
+                recorded = _recorded_capacity if self.effect == "hold" else _recorded_admission
+                return recorded(binding.record) == self.recorded
 
 
 def decision_write(
@@ -167,7 +166,7 @@ def record_update_write(update: RecordUpdate, binding: CachedBinding) -> Write:
         binding.resource_version,
         workload.path,
         queue=workload.queue,
-        held=_recorded_capacity(record),
+        recorded=_recorded_capacity(record),
     )
 
 
@@ -211,9 +210,9 @@ def confirmation_write(binding: CachedBinding, workload: Workload) -> Write | No
         return None
     record = confirmed_record(workload, workload.admission, before=binding.record, targets=binding.targets)
     patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
-    clusters, held = tuple(record.clusters), _recorded_admission(record)
+    clusters, recorded = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, binding, queue=workload.queue)
-    return msgspec.structs.replace(made, clusters=clusters, held=held)
+    return msgspec.structs.replace(made, clusters=clusters, recorded=recorded)
 
 
 def _recorded_admission(record: AdmissionRecord | None) -> str:

@@ -61,7 +61,7 @@ async def test_preemptor_is_admitted_after_victim_has_terminated():
         full(stage)
         stage.submit("entitled", "lender")
         nominated, evicted = await stage.hand.next(), await stage.hand.next()
-        assert (nominated.effect, nominated.workload, nominated.held) == ("hold", "Job ns/entitled", CLUSTER)
+        assert (nominated.effect, nominated.workload, nominated.recorded) == ("hold", "Job ns/entitled", CLUSTER)
         assert (evicted.effect, evicted.reason, evicted.preemptor) == ("evict", "Reclaimed", "Job ns/entitled")
         # Events of the victims while they are still running change nothing.
         for name in ("a", "b"):
@@ -84,7 +84,7 @@ async def test_rejected_eviction_selects_another_victim():
         until = wall_clock() + 60_000
         stage.store.roll_back(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
         given_up, held, other = [await stage.hand.next() for _ in range(3)]
-        assert (given_up.effect, given_up.held, held.effect, held.held) == ("hold", "", "hold", CLUSTER)
+        assert (given_up.effect, given_up.recorded, held.effect, held.recorded) == ("hold", "", "hold", CLUSTER)
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)
 
 
