@@ -13,7 +13,7 @@ from controller.engine.policy import (
     Ageing,
     Backfill,
     EvictionPolicy,
-    HeadReservation,
+    HeadReservationPolicy,
     NodeShapes,
     Policy,
     Resize,
@@ -333,7 +333,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
         ageing=ageing(written.get("ageing")),
         advance_reservations=tuple(map(advance_reservation, written.get("advanceReservations", ()))),
-        head_reservation=HeadReservation(
+        head_reservation=HeadReservationPolicy(
             max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
         ),
     )

@@ -34,8 +34,8 @@ from controller.engine.state.workloads import (
     WorkloadUid,
     is_noop_update,
     with_long_grace_period,
-    with_move,
-    with_resize,
+    with_placement_time,
+    with_rerun,
 )
 from controller.engine.steps import Steps, finish
 
@@ -133,7 +133,7 @@ class Engine:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
-        workload = with_long_grace_period(before, with_move(before, with_resize(before, workload), now))
+        workload = with_long_grace_period(before, with_placement_time(before, with_rerun(before, workload), now))
         workload = self._with_reserved_clusters(workload, now)
         if before == workload:
             return

@@ -40,7 +40,7 @@ class Resize:
 
 
 @dataclass(frozen=True, slots=True)
-class HeadReservation:
+class HeadReservationPolicy:
     """When quota and capacity are set aside for a queue's first blocked workload (O6), and for how long (O8)."""
 
     after_ms: int = 600_000
@@ -151,7 +151,7 @@ class Policy:
     settle_ms: int = 30_000
     startup_timeout_ms: int | None = None
     """How long an admitted workload may take to start; ``None``: not checked (R1)."""
-    head_reservation: HeadReservation = HeadReservation()
+    head_reservation: HeadReservationPolicy = HeadReservationPolicy()
     backfill: Backfill = Backfill()
     ageing: Ageing = Ageing()
     advance_reservations: tuple[AdvanceReservation, ...] = ()

@@ -58,7 +58,7 @@ class EvictionReason(StrEnum):
 
 
 #: The reasons that more capacity may end.
-CAPACITY = frozenset(
+ENDED_BY_CAPACITY = frozenset(
     {
         Reason.EXCEEDS_QUEUE_LIMIT,
         Reason.EXCEEDS_TOTAL_CAPACITY,
@@ -72,6 +72,7 @@ CAPACITY = frozenset(
     }
 )
 
+#: The reasons about capacity; with any other one a workload does not compete (Q4, O5).
 ABOUT_CAPACITY = frozenset(
     {
         Reason.QUEUE_LIMIT_REACHED,

@@ -12,7 +12,7 @@ from controller.engine.engine import Engine
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.plan import Plan
 from controller.engine.policy import EvictionPolicy, Policy
-from controller.engine.reasons import CAPACITY, Reason, Refusal
+from controller.engine.reasons import ENDED_BY_CAPACITY, Reason, Refusal
 from controller.engine.shortfalls import cluster_gaps
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
@@ -62,7 +62,7 @@ class Remedy:
 def find_remedy(engine: Engine, uid: WorkloadUid, now: int, plan: Plan) -> Remedy | None:
     """Return what admits the pending workload *uid* after *plan*; ``None`` where no capacity does."""
     refusal = engine.refusal(uid)
-    if refusal is None or refusal.reason not in CAPACITY or uid not in engine.pending:
+    if refusal is None or refusal.reason not in ENDED_BY_CAPACITY or uid not in engine.pending:
         return None
     changes = _changes_for_workload_alone(engine, uid, now)
     return None if changes is None else _try_with_other_workloads(engine, uid, now, plan=plan, changes=changes)

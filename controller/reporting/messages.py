@@ -11,7 +11,7 @@ from controller.cache.objects import BindingCondition
 from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import (
     ADVANCE_RESERVATION,
-    CAPACITY,
+    ENDED_BY_CAPACITY,
     EXCEEDS_WHEN_EMPTY,
     EvictionReason,
     Reason,
@@ -168,7 +168,7 @@ NAME_COLLISION = (
 )
 
 #: Reasons whose remedy may leave other shortages.
-_INCOMPLETE_REMEDIES = CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
+_INCOMPLETE_REMEDIES = ENDED_BY_CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
 _NODE_MESSAGES = {
     Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods",
     Reason.EXCEEDS_EVERY_CLUSTER: "its gang does not fit on the nodes of any cluster, even empty ones",

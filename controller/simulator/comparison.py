@@ -8,7 +8,7 @@ from math import ceil
 
 import msgspec
 
-from controller.engine.policy import Backfill, HeadReservation, Policy
+from controller.engine.policy import Backfill, HeadReservationPolicy, Policy
 from controller.engine.state.resources import CPU, MILLI, PODS, Resources, total
 from controller.simulator.metrics import IdleCause
 from controller.simulator.simulation import SimulationResult
@@ -58,9 +58,9 @@ class VariantFigures(msgspec.Struct, rename="camel", frozen=True):
 def variants(trace: Trace, settings: SimulationSettings) -> Iterator[tuple[Variant, Trace, SimulationSettings]]:
     """Yield the simulations to compare."""
     policy = trace.policy
-    never = replace(policy, head_reservation=HeadReservation(after_ms=_UNBOUNDED_MS))
+    never = replace(policy, head_reservation=HeadReservationPolicy(after_ms=_UNBOUNDED_MS))
     alone = replace(policy, backfill=replace(policy.backfill, enabled=False))
-    after_a_second = HeadReservation(after_ms=1000, max_ms=_UNBOUNDED_MS)
+    after_a_second = HeadReservationPolicy(after_ms=1000, max_ms=_UNBOUNDED_MS)
     easy = replace(policy, head_reservation=after_a_second, backfill=Backfill(enabled=True))
     policies: dict[Variant, Policy] = {
         Variant.CONFIGURED: policy,

@@ -6,7 +6,7 @@ from random import Random
 from statistics import fmean
 
 from controller.engine.plan import Plan
-from controller.engine.policy import Backfill, HeadReservation, Policy
+from controller.engine.policy import Backfill, HeadReservationPolicy, Policy
 from controller.engine.state.workloads import WorkloadUid
 from controller.simulator.metrics import IdleCause
 from controller.simulator.simulation import Simulation, SimulationResult
@@ -18,7 +18,7 @@ from tests.traces.load import LoadSize, to_trace
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
-NEVER = HeadReservation(after_ms=1000 * DAY)
+NEVER = HeadReservationPolicy(after_ms=1000 * DAY)
 VARIANTS: Mapping[str, Policy] = {
     "without": Policy(head_reservation=NEVER),
     "reservations": Policy(backfill=Backfill(enabled=False)),

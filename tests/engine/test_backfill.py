@@ -10,7 +10,7 @@ from statistics import NormalDist
 import pytest
 
 from controller.engine.engine import Engine
-from controller.engine.policy import AdvanceReservation, Backfill, HeadReservation, Policy
+from controller.engine.policy import AdvanceReservation, Backfill, HeadReservationPolicy, Policy
 from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
 from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -70,7 +70,7 @@ class Schedule:
         self.scale = scale
         self.is_learned = is_learned
         self.now = START
-        self.state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
+        self.state = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
         self.state.cycle.reason_updates.is_enabled = False
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
         self.size = self.dice.randint(*scale.size)
@@ -243,7 +243,7 @@ def test_learned_run_times_delay_promises_at_most_as_configured():
 
 
 def one_cluster(cpu: int) -> Engine:
-    state = Engine(Policy(head_reservation=HeadReservation(after_ms=MINUTE)))
+    state = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
     state.cluster_changed(cluster(cpu=cpu), START)
     state.queue_changed(Queue(QueueName("q")))
     return state

@@ -12,7 +12,7 @@ from hypothesis import given
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
-from controller.engine.policy import AdvanceReservation, Ageing, HeadReservation, Resize, Tenant
+from controller.engine.policy import AdvanceReservation, Ageing, HeadReservationPolicy, Resize, Tenant
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread, StaticWeight
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
@@ -47,7 +47,7 @@ class Life:
         self.groups = groups
         self.now = NOW
         self.exchanges = exchanges
-        patience = self.dice.choice([HeadReservation(), HeadReservation(after_ms=50, max_ms=600)])
+        patience = self.dice.choice([HeadReservationPolicy(), HeadReservationPolicy(after_ms=50, max_ms=600)])
         ageing = self.dice.choice([Ageing(), Ageing(20_000, 5, 20)])
         self.state = Engine(self.objects.policy(head_reservation=patience, ageing=ageing))
         if exchanges:
@@ -77,7 +77,7 @@ class Life:
             "reclaim": self.objects.eviction(75, runtimes),
             "preemption": self.objects.eviction(50, runtimes),
             "resize": Resize(self.dice.random() < 0.8, self.dice.choice([0, 100, 5_000])),
-            "head_reservation": HeadReservation(max_ms=self.dice.choice([500, 100_000])),
+            "head_reservation": HeadReservationPolicy(max_ms=self.dice.choice([500, 100_000])),
             "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
 

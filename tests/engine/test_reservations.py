@@ -8,7 +8,7 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Plan, RecordUpdate
-from controller.engine.policy import HeadReservation, Policy
+from controller.engine.policy import HeadReservationPolicy, Policy
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ClusterName, Placement, Spread
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -24,13 +24,13 @@ from tests.engine.objects import cluster, workload
 STEP = 10_000
 LONGEST = 20 * STEP
 AFTER = 30 * STEP
-NEVER = HeadReservation(after_ms=10**12)
+NEVER = HeadReservationPolicy(after_ms=10**12)
 
 
 class Stream:
     """Clusters kept full by small jobs, and a wide workload that needs more than they ever free at once."""
 
-    def __init__(self, seed: int, reservation: HeadReservation, wide: str = "one") -> None:
+    def __init__(self, seed: int, reservation: HeadReservationPolicy, wide: str = "one") -> None:
         self.dice = Random(seed)
         self.now = 1_000_000_000
         self.number = 0
@@ -114,7 +114,7 @@ WIDE = ["one", "copies", "divided", "group"]
 @pytest.mark.parametrize("wide", WIDE)
 @pytest.mark.parametrize("seed", range(8))
 def test_reserved_head_starts_within_the_longest_running_time(seed, wide):
-    stream = Stream(seed, HeadReservation(after_ms=AFTER), wide)
+    stream = Stream(seed, HeadReservationPolicy(after_ms=AFTER), wide)
     ends_at = None
     while stream.started_at is None:
         plan = stream.step()
@@ -138,7 +138,7 @@ def test_wide_workload_starves_without_a_reservation(wide):
 
 
 def test_reservation_blocks_only_its_cluster_and_says_so():
-    streams = (Stream(seed, HeadReservation(after_ms=AFTER)) for seed in range(9))
+    streams = (Stream(seed, HeadReservationPolicy(after_ms=AFTER)) for seed in range(9))
     stream = next(stream for stream in streams if len(stream.names) > 1)
     reserved, elsewhere, reasons = None, set(), set()
     while stream.started_at is None:
@@ -152,7 +152,7 @@ def test_reservation_blocks_only_its_cluster_and_says_so():
 
 
 def test_pauses_between_reservations_grow_without_a_delay():
-    policy = Policy(head_reservation=HeadReservation(after_ms=0, max_idle_permille=0))
+    policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
     state, now, granted = Engine(policy), 1_000_000, []
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(cluster("m", cpu=4), now)

@@ -13,7 +13,7 @@ from controller.cli.render.output import PLAIN
 from controller.cli.render.visibility import pending_listing, workload_text
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
-from controller.engine.policy import HeadReservation
+from controller.engine.policy import HeadReservationPolicy
 from controller.engine.state.hierarchy import QueueName
 from controller.scheduling.workload_events import pending_note
 from controller.visibility.report import describe, queues_of, workloads_of
@@ -58,7 +58,7 @@ def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName
     later=st.sampled_from([0, 10_000]),
 )
 def test_no_text_names_objects_of_others(queues, clusters, workloads, policy, later):
-    policy = replace(policy, head_reservation=HeadReservation(after_ms=1000, max_ms=1_000_000))
+    policy = replace(policy, head_reservation=HeadReservationPolicy(after_ms=1000, max_ms=1_000_000))
     state = worlds.build(policy, *queues, *clusters, *workloads)
     state.plan(worlds.NOW)
     plan = state.plan(worlds.NOW + later)

@@ -19,7 +19,7 @@ from controller.engine.policy import (
     Ageing,
     Backfill,
     EvictionPolicy,
-    HeadReservation,
+    HeadReservationPolicy,
     NodeShapes,
     Policy,
     Resize,
@@ -107,7 +107,7 @@ def translate_policy(configuration: config.VolcanoGlobalConfiguration, *, can_es
         ),
         settle_ms=configuration.cluster_status_settle_period // _MILLISECOND,
         startup_timeout_ms=configuration.startup_timeout // _MILLISECOND,
-        head_reservation=HeadReservation(
+        head_reservation=HeadReservationPolicy(
             after_ms=configuration.head_reservation.after // _MILLISECOND,
             max_ms=configuration.head_reservation.max // _MILLISECOND,
             max_idle_permille=round(1000 * configuration.head_reservation.max_idle),

@@ -7,7 +7,7 @@ the cluster, on the dominant resource. A reservation expires when the integral o
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
-from controller.engine.policy import AdvanceReservation, HeadReservation
+from controller.engine.policy import AdvanceReservation, HeadReservationPolicy
 from controller.engine.reservations.backfill import Window, owner_of
 from controller.engine.state.cluster_usage import ClusterState, ClusterUsage, earliest
 from controller.engine.state.clusters import ClusterName
@@ -69,22 +69,22 @@ class IdleReservations:
         cluster_state = self._cluster_usage.cluster_state
         return max((_idle_part(cluster_state(name), charge) for name, charge in charges.items()), default=0)
 
-    def is_exhausted(self, workload: Workload, policy: HeadReservation) -> bool:
+    def is_exhausted(self, workload: Workload, policy: HeadReservationPolicy) -> bool:
         """Return whether the reservation of *workload* has left idle what it may."""
         idle = self.by_owner.get(owner_of(workload))
         return idle is not None and idle.rate > 0 and idle.area >= _budget(policy)
 
-    def next_expiry(self, policy: HeadReservation) -> int | None:
+    def next_expiry(self, policy: HeadReservationPolicy) -> int | None:
         """Return when the first reservation will have left idle what it may, if nothing changes."""
         return earliest(self._expiries(policy))
 
-    def _expiries(self, policy: HeadReservation) -> Iterator[int]:
+    def _expiries(self, policy: HeadReservationPolicy) -> Iterator[int]:
         for idle in self.by_owner.values():
             if idle.rate > 0:
                 yield idle.at + max(-((idle.area - _budget(policy)) // idle.rate), 0)
 
 
-def _budget(policy: HeadReservation) -> int:
+def _budget(policy: HeadReservationPolicy) -> int:
     return policy.max_idle_permille * (_WHOLE // 1000) * policy.max_ms
 
 

@@ -14,7 +14,7 @@ from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.plan import Assume, Evict, RecordUpdate
-from controller.engine.policy import HeadReservation, Policy
+from controller.engine.policy import HeadReservationPolicy, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time, owner_of
 from controller.engine.reservations.idle import IdleReservations
@@ -48,7 +48,7 @@ class StarvationTimers:
         self._heads: dict[QueueName, BlockedHead] = {}
         self._by_expiry: list[tuple[int, QueueName]] = []
         """When each timer expires, in order: with 1,000 queues, a search of all timers took half the time of a plan."""
-        self._ordered_for: HeadReservation | None = None
+        self._ordered_for: HeadReservationPolicy | None = None
         """The policy that *_by_expiry* was computed for; ``None`` when it must be computed again."""
         self._workloads = workloads
         self._order = order
@@ -99,7 +99,7 @@ class StarvationTimers:
         self.expirations[workload.uid] = self.expirations.get(workload.uid, 0) + 1
         self._ordered_for = None
 
-    def _due_at(self, blocked: BlockedHead, policy: HeadReservation) -> int:
+    def _due_at(self, blocked: BlockedHead, policy: HeadReservationPolicy) -> int:
         return blocked.since + policy.pause_ms(self.expirations.get(blocked.uid, 0))
 
     def reset(self, workload: Workload, now: int) -> None:
@@ -108,20 +108,20 @@ class StarvationTimers:
         if timer is not None and timer.uid == workload.uid:
             self._replace(workload.queue, BlockedHead(workload.uid, now))
 
-    def expired(self, policy: HeadReservation, now: int) -> list[Workload]:
+    def expired(self, policy: HeadReservationPolicy, now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
         reserved_queues = {blocked.queue for blocked in self._workloads.with_reservation.values()}
         by_expiry = self._ordered_by_expiry(policy)
         names = sorted(name for _, name in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))])
         return [self._workloads[self._heads[name].uid] for name in names if name not in reserved_queues]
 
-    def next_expiry(self, policy: HeadReservation, now: int) -> int | None:
+    def next_expiry(self, policy: HeadReservationPolicy, now: int) -> int | None:
         """Return when the next timer expires."""
         by_expiry = self._ordered_by_expiry(policy)
         following = bisect_right(by_expiry, now, key=itemgetter(0))
         return by_expiry[following][0] if following < len(by_expiry) else None
 
-    def _ordered_by_expiry(self, policy: HeadReservation) -> list[tuple[int, QueueName]]:
+    def _ordered_by_expiry(self, policy: HeadReservationPolicy) -> list[tuple[int, QueueName]]:
         if self._ordered_for != policy:
             self._by_expiry = sorted((self._due_at(blocked, policy), name) for name, blocked in self._heads.items())
             self._ordered_for = policy
@@ -147,7 +147,7 @@ class HeadReservations:
         self.idle = IdleReservations(workloads, planner.feasibility_cache.cluster_usage)
         self._assume = assume
 
-    def expire(self, policy: HeadReservation, now: int) -> list[RecordUpdate]:
+    def expire(self, policy: HeadReservationPolicy, now: int) -> list[RecordUpdate]:
         """Cancel reservations that have expired or become useless, for a gang those of all parts."""
         reserving = self._workloads.with_reservation
         self.idle.add_elapsed(now)
@@ -169,12 +169,12 @@ class HeadReservations:
             updates.append(RecordUpdate(workload, None))
         return updates
 
-    def next_expiry(self, policy: HeadReservation) -> int | None:
+    def next_expiry(self, policy: HeadReservationPolicy) -> int | None:
         """Return when the next reservation expires."""
         ends = (_ends_at(workload, policy) for workload in self._workloads.with_reservation.values())
         return earliest((*ends, self.idle.next_expiry(policy)))
 
-    def _has_timed_out(self, workload: Workload, policy: HeadReservation, now: int) -> bool:
+    def _has_timed_out(self, workload: Workload, policy: HeadReservationPolicy, now: int) -> bool:
         return _ends_at(workload, policy) <= now or self.idle.is_exhausted(workload, policy)
 
     def _is_useless(self, workload: Workload) -> bool:
@@ -393,7 +393,7 @@ class HeadReservations:
         return classes
 
 
-def _ends_at(workload: Workload, policy: HeadReservation) -> int:
+def _ends_at(workload: Workload, policy: HeadReservationPolicy) -> int:
     """Return when a reservation expires: counted from the promised start where there is one."""
     return max(_since(workload), _promised_start(workload) or 0) + policy.max_ms
 

@@ -469,7 +469,7 @@ def is_noop_update(before: Workload, workload: Workload) -> bool:
     return is_alike and not begins_start and has_same_charges(before, workload)
 
 
-def with_resize(before: Workload | None, workload: Workload) -> Workload:
+def with_rerun(before: Workload | None, workload: Workload) -> Workload:
     """Return *workload*, marked as resized while it runs again after it had finished (D7)."""
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
@@ -487,7 +487,7 @@ def with_long_grace_period(before: Workload | None, workload: Workload) -> Workl
     return replace(workload, details=replace(workload.details, has_long_grace_period=True))
 
 
-def with_move(before: Workload | None, workload: Workload, now: int) -> Workload:
+def with_placement_time(before: Workload | None, workload: Workload, now: int) -> Workload:
     """Return *workload* with the time from which it has to start anew, as far as it was observed (R1)."""
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
