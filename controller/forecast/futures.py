@@ -17,7 +17,6 @@ from math import floor
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Decision, Evict
-from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import EMPTY, PODS, add, positive
@@ -76,7 +75,10 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class StartForecast:
-    """When a pending workload starts; ``None`` where that is after the horizon, or never."""
+    """When a pending workload starts, in milliseconds; ``None`` where that is after the horizon, or never.
+
+    The times are exceeded with a probability of 0.9, 0.5 and 0.1.
+    """
 
     p10: int | None
     p50: int | None
@@ -242,14 +244,9 @@ class _VirtualRun:
         self._engine.workload_changed(replace(workload, state=state, admission=None, hold=None), now)
 
     def _evict(self, decision: Evict, now: int) -> None:
-        """Let the pods of a victim terminate after their grace period."""
-        workload = self._engine.workloads[decision.workload.uid]
-        if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
-            cluster = next((charge.cluster for charge in workload.admission.cluster_charges), None)
-            hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=cluster)
-            self._engine.workload_changed(replace(workload, state=WorkloadState.PENDING, hold=hold), now)
+        """Let the pods of a victim, which the engine has evicted, terminate after their grace period."""
         grace = grace_ms(self._engine.policy, decision.reason)
-        self._events.push(now + grace, PodsTerminated(workload.uid))
+        self._events.push(now + grace, PodsTerminated(decision.workload.uid))
 
     def _load_next(self, admitted: Workload, now: int) -> None:
         """Load the next workload of the class of *admitted*, for another cycle at the same time."""
