@@ -1,5 +1,6 @@
 """Issues certificates of a CA for tests."""
 
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -7,6 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+from localup.credentials import issue
 
 DAY = timedelta(days=1)
 _SIGNING = x509.KeyUsage(
@@ -20,6 +23,15 @@ _SIGNING = x509.KeyUsage(
     encipher_only=False,
     decipher_only=False,
 )
+
+
+def write_certificate(folder: Path) -> None:
+    """Write a new CA and a certificate of localhost into *folder*, as a process serves it."""
+    folder.mkdir(exist_ok=True)
+    credentials = issue(folder)
+    shutil.copy(folder / "apiserver.crt", folder / "tls.crt")
+    shutil.copy(folder / "apiserver.key", folder / "tls.key")
+    (folder / "ca.crt").write_text(credentials.ca)
 
 
 class Authority:

@@ -1,6 +1,6 @@
 """Runs async tests on virtual time: waiting takes no time, and a busy machine changes nothing.
 
-Tests that use sockets, threads or processes cannot run on it.
+Tests that use sockets, threads or processes cannot run on it; some of them set a clock.
 """
 
 import functools
@@ -18,3 +18,13 @@ def virtual_time(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[...
         simulate(lambda: test(*args, **fixtures), seed=0)
 
     return run
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -16,9 +16,9 @@ from controller.history.server import HistoryEndpoint
 from controller.kube.access_reviews import Access
 from controller.kube.serving_certificate import Certificate
 from controller.visibility.https import serve_endpoint
+from tests.authority import write_certificate
 from tests.history.logs import Log, cluster, job, two_queues
 from tests.history.test_server import Clock, Reviews
-from tests.visibility.test_server import write_certificate
 
 
 def endpoint(path) -> HistoryEndpoint:

@@ -17,14 +17,7 @@ from controller.kube.access_reviews import Access
 from controller.visibility import https
 from controller.visibility.https import serve_endpoint
 from tests.history.logs import two_queues
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.virtual_time import Clock
 
 
 class Reviews:

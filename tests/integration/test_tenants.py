@@ -3,7 +3,6 @@
 import asyncio
 import json
 import os
-import shutil
 import ssl
 import sys
 from collections.abc import AsyncIterator
@@ -21,7 +20,7 @@ from controller.cli.__main__ import app
 from controller.kube.client import Api
 from controller.kube.errors import Forbidden
 from localup.controlplane import ControlPlane
-from localup.credentials import issue
+from tests.authority import write_certificate
 from tests.rig.harness import Harness, open_harness
 from tests.waiting import poll
 
@@ -55,11 +54,7 @@ READ_FILES = {"simulate", "history", "replay", "completion"}
 async def visible(plane, tmp_path, role="volcano-global-view") -> AsyncIterator[tuple[Harness, dict[str, str]]]:
     """Yield a harness whose controller serves the endpoint, and the environment of the tenant's commands."""
     keys = tmp_path / "serving"
-    keys.mkdir()
-    credentials = issue(keys)
-    shutil.copy(keys / "apiserver.crt", keys / "tls.crt")
-    shutil.copy(keys / "apiserver.key", keys / "tls.key")
-    (keys / "ca.crt").write_text(credentials.ca)
+    write_certificate(keys)
     flags = ("--visibility-port", "0", "--visibility-certificate-directory", keys)
     async with open_harness(plane, tmp_path, *flags, plays=False) as harness:
         await apply_roles(harness, role)

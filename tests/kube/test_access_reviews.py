@@ -7,16 +7,9 @@ import pytest
 from controller.kube.access_reviews import Access, AnswerCache, RefusedError
 from controller.kube.client import Api
 from tests.scripted_server import answering, scripted_server
+from tests.virtual_time import Clock
 
 TOKENS, REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews", "/apis/authorization.k8s.io/v1/subjectaccessreviews"
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @asynccontextmanager

@@ -22,8 +22,7 @@ from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.loop import AdmissionLoop
 from controller.scheduling.writes import Write
-from tests.benchmarks.seed import CLUSTER, binding, job
-from tests.clusters import with_models
+from tests.benchmarks.seed import CLUSTER, binding, cluster_manifest, job
 from tests.virtual_time import virtual_time
 from tests.waiting import LIMIT_SECONDS
 
@@ -72,7 +71,7 @@ class Stage:
         self.loop = AdmissionLoop(self.store, self.hand, caches, metrics=self.metrics)
         self.version = 1
         self.tell(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
-        self.tell(self.store.clusters, cluster(cpus))
+        self.tell(self.store.clusters, cluster_manifest(CLUSTER, {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}))
         for collection in (self.store.bindings, self.store.cluster_bindings, self.store.jobs):
             collection.replace([])
         self.store.priority_classes.replace([])
@@ -113,15 +112,6 @@ class Stage:
         told = {"clusterName": CLUSTER, "status": {"state": {"phase": phase}}}
         placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
         self.bind(name, status={"aggregatedStatus": [told]}, record=record, **placed)
-
-
-def cluster(cpus: int) -> dict[str, Any]:
-    status = {
-        "apiEnablements": [{"groupVersion": "batch.volcano.sh/v1alpha1", "resources": [{"kind": "Job"}]}],
-        "conditions": [{"type": "Ready", "status": "True"}],
-        "resourceSummary": {"allocatable": {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}},
-    }
-    return with_models({"metadata": {"name": CLUSTER}, "spec": {}, "status": status})
 
 
 @asynccontextmanager

@@ -16,13 +16,11 @@ from controller.api.keys import (
 from controller.cache.translate.units import format_resources
 from controller.cli.input.manifests import Location, _parse_manifest
 from controller.cli.input.traces import read_trace
-from controller.engine.state.clusters import Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import EMPTY, MILLI, PODS, Resources, scale, total
 from controller.engine.state.workloads import VOLCANO_JOB
 from controller.simulator.trace import Trace, format_duration
-
-ANY_ONE_CLUSTER = Placement(spread=(Spread("cluster", 1, 1),))
 
 Tasks = tuple["Task", ...]
 

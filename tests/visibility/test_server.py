@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import shutil
 import ssl
 import weakref
 from contextlib import asynccontextmanager, suppress
@@ -21,18 +20,11 @@ from controller.visibility import https as endpoint
 from controller.visibility.https import serve_endpoint
 from controller.visibility.scan import Scan, Scanner
 from controller.visibility.server import Visibility
-from localup.credentials import issue
+from tests.authority import write_certificate
 from tests.engine import worlds
 from tests.engine.objects import workload
+from tests.virtual_time import Clock
 from tests.waiting import poll
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class EveryoneMayRead:
@@ -43,14 +35,6 @@ class EveryoneMayRead:
 
     async def require(self, token, namespace, verb):
         return None
-
-
-def write_certificate(folder) -> None:
-    folder.mkdir(exist_ok=True)
-    credentials = issue(folder)
-    shutil.copy(folder / "apiserver.crt", folder / "tls.crt")
-    shutil.copy(folder / "apiserver.key", folder / "tls.key")
-    (folder / "ca.crt").write_text(credentials.ca)
 
 
 def planned():

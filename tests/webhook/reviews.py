@@ -1,10 +1,10 @@
 """Builds reviews and objects, and applies patches like the API server."""
 
 import base64
-import copy
 import json
 from typing import Any
 
+from tests.deterministic.json_patches import json_patch
 from webhook.queue_cache import QueueCache, decode_cached
 from webhook.review import AdmissionResponse, Request, read, review_response, write
 
@@ -67,20 +67,12 @@ HEAD = b"POST /resourcebindings/mutate HTTP/1.1\r\nHost: x\r\nContent-Type: appl
 
 def apply(answer: dict[str, Any], before: dict[str, Any]) -> dict[str, Any]:
     """Return the object that is stored after *answer*."""
-    after = copy.deepcopy(before)
+    operations = []
     if "patch" in answer:
         assert answer["patchType"] == "JSONPatch"
-        for operation in json.loads(base64.b64decode(answer["patch"])):
-            *parents, last = (name.replace("~1", "/") for name in operation["path"].split("/")[1:])
-            place = after
-            for name in parents:
-                place = place[int(name)] if isinstance(place, list) else place[name]
-            if operation["op"] == "remove":
-                del place[last]
-            else:
-                assert operation["op"] == "add"
-                place[last] = operation["value"]
-    return after
+        operations = json.loads(base64.b64decode(answer["patch"]))
+    assert {operation["op"] for operation in operations} <= {"add", "remove"}
+    return json_patch(before, operations)
 
 
 def task(name: str = "worker", replicas: int = 1, *, cpu: str = "1", **members: Any) -> dict[str, Any]:
