@@ -1,4 +1,4 @@
-"""Requests of pods and gang minimums of jobs, in addition to those of the scenarios (requests, volcano-surprises)."""
+"""Requests of pods and gang minimums of jobs, in addition to those of the scenarios (requests)."""
 
 import pytest
 from hypothesis import given
