@@ -27,7 +27,7 @@ from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
 from controller.engine.state.workloads import Workload
-from controller.engine.steps import Steps, finish
+from controller.engine.steps import Steps
 
 
 class Cycle:
@@ -52,12 +52,11 @@ class Cycle:
             context.workloads, context.queue_usage, context.amounts_in_advance, assume
         )
 
-    def run(self, now: int, *, most: int | None = None) -> Plan:
-        """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions."""
-        return finish(self.steps(now, most=most))
-
     def steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
-        """Run the same cycle in parts, between which no event may be applied."""
+        """Decide at *now*, assume the decisions, and return them; stop early after *most* decisions.
+
+        No event may be applied between the parts.
+        """
         context, pending = self._context, self._context.pending
         reasons_depended_on_shares = self.reasons.depend_on_shares
         context.planned_at = now

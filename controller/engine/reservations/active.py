@@ -77,9 +77,6 @@ class ActiveReservations:
         """Requirements that fit next to reserved capacity, with the same generation."""
         self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
-    def __bool__(self) -> bool:
-        return bool(self._reservations)
-
     @property
     def exceeding_fair_share(self) -> AbstractSet[WorkloadUid]:
         """Return the workloads whose reservations do not bind queues below their fair shares."""
