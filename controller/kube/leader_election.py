@@ -167,6 +167,7 @@ class LeaderElection:
         """Delay before the first write after the lease is acquired, in seconds."""
         self._writes_from = float("inf")
         self._notified = (False, False)
+        """``leads`` and ``may_write`` at the last call of the handlers."""
         self._timer: asyncio.TimerHandle | None = None
 
     @property
@@ -293,16 +294,16 @@ class LeaderElection:
 
     def _notify(self) -> None:
         """Call ``on_change`` after a change, and schedule the next check for when the clock will change it."""
-        now, stands = self._clock(), (self.leads, self.may_write)
-        if stands[0] != self._notified[0]:
+        now, current = self._clock(), (self.leads, self.may_write)
+        if current[0] != self._notified[0]:
             log.info("leadership acquired" if self.leads else "leadership lost", candidate=self._candidate.holder)
         if self._timer is not None:
             self._timer.cancel()
-        turn = self._leads_until if stands[1] else min(self._leads_until, self._writes_from)
-        if stands[0]:
-            self._timer = asyncio.get_running_loop().call_later(max(turn - now, 0), self._notify)
-        if stands != self._notified:
-            self._notified = stands
+        changes_at = self._leads_until if current[1] else min(self._leads_until, self._writes_from)
+        if current[0]:
+            self._timer = asyncio.get_running_loop().call_later(max(changes_at - now, 0), self._notify)
+        if current != self._notified:
+            self._notified = current
             for handler in self.on_change:
                 handler()
 

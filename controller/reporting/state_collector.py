@@ -230,25 +230,25 @@ def _resources_to_show(state: Engine) -> list[str]:
     return sorted(names - {PODS}, key=lambda name: (name not in (CPU, MEMORY), name))[:MAX_RESOURCES]
 
 
-def _queues_to_show(standing: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
+def _queues_to_show(queue_shares: QueueShares, waiting: Mapping[QueueName, int]) -> list[QueueName]:
     """Return the root and the queues with the most pending workloads, then those with usage."""
 
     def weight(name: QueueName) -> tuple[bool, int, bool, str]:
-        return name != ROOT, -waiting.get(name, 0), not standing.quota.allocated[name], name
+        return name != ROOT, -waiting.get(name, 0), not queue_shares.quota.allocated[name], name
 
-    return sorted(standing.quota.tree.nodes, key=weight)[:MAX_QUEUES]
+    return sorted(queue_shares.quota.tree.nodes, key=weight)[:MAX_QUEUES]
 
 
-def _queue_metrics(standing: QueueShares, names: list[QueueName], resources: list[str]) -> Iterator[Metric]:
+def _queue_metrics(queue_shares: QueueShares, names: list[QueueName], resources: list[str]) -> Iterator[Metric]:
     tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
-        ("fair_share", "Fair share of a queue.", lambda name: standing.fair_shares[name]),
-        ("usage", "Charges of a queue and of all queues below it.", lambda name: standing.quota.allocated[name]),
-        ("limit", "Limit of a queue.", lambda name: standing.quota.limits[name].limit),
+        ("fair_share", "Fair share of a queue.", lambda name: queue_shares.fair_shares[name]),
+        ("usage", "Charges of a queue and of all queues below it.", lambda name: queue_shares.quota.allocated[name]),
+        ("limit", "Limit of a queue.", lambda name: queue_shares.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
         samples = (((name, resource), _in_units(amounts(name), resource)) for name in names for resource in resources)
         yield gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
-    shares = (((name,), _usage_ratio(standing, name)) for name in names)
+    shares = (((name,), _usage_ratio(queue_shares, name)) for name in names)
     yield gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
 
 
@@ -276,8 +276,8 @@ def _in_units(amounts: QueueAmounts, resource: str) -> float:
     return float(amounts.get(resource, 0) / base_units(resource))
 
 
-def _usage_ratio(standing: QueueShares, name: QueueName) -> float:
-    is_infinite, share = standing.usage_ratio(name, frozenset())
+def _usage_ratio(queue_shares: QueueShares, name: QueueName) -> float:
+    is_infinite, share = queue_shares.usage_ratio(name, frozenset())
     return float("inf") if is_infinite else float(share)
 
 

@@ -115,14 +115,14 @@ class DecisionLog:
             return
         self._writer.put(item)
 
-    def _on_file_change(self, trouble: OSError | None) -> None:
+    def _on_file_change(self, error: OSError | None) -> None:
         """Handle, in the writer thread, a new file or an error."""
-        if trouble is None:
+        if error is None:
             log.info("decision log file started", file=str(self._path))
             return
         self._lost_at = time.monotonic()
         self._on_lost()
-        log.error("decision log interrupted", file=str(self._path), error=str(trouble), again_in=_RETRY_SECONDS)
+        log.error("decision log interrupted", file=str(self._path), error=str(error), again_in=_RETRY_SECONDS)
 
 
 class RecordingHandler:

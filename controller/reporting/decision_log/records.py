@@ -16,7 +16,7 @@ from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
 from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal, is_advance_reservation
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.resources import EMPTY, Resources
+from controller.engine.state.resources import EMPTY, Resources, add
 from controller.engine.state.workloads import ClusterCharge, Workload
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 
@@ -100,7 +100,7 @@ class RecordBuilder:
     def plan_records(self, plan: Plan) -> list[DecisionRecord]:
         """Return the records of admissions, evictions, nominations, reservations and requeues."""
         decided = [self._admit(item) if isinstance(item, Admit) else self._evict(item) for item in plan.decisions]
-        updates = [_nomination_record(note, self._request(note.workload)) for note in plan.record_updates]
+        updates = [_update_record(update, self._request(update.workload)) for update in plan.record_updates]
         return [*decided, *updates, *map(_requeue_record, plan.reschedules)]
 
     def pending_records(self, waits: Iterable[Wait]) -> list[DecisionRecord]:
@@ -162,8 +162,8 @@ class RecordBuilder:
 
     def _request(self, workload: Workload) -> Resources:
         """Return the total charge of a pending workload, or its requests for one copy if it was not evaluated."""
-        backlog = self._state.pending
-        charge = backlog.class_of(workload.uid).charge if workload.uid in backlog else EMPTY
+        pending = self._state.pending
+        charge = pending.class_of(workload.uid).charge if workload.uid in pending else EMPTY
         return charge or workload.requirements.requests
 
     def _utilization(self, workload: Workload, refusal: Refusal) -> Utilization | None:
@@ -191,22 +191,19 @@ class RecordBuilder:
         return self._utilizations[kind, name]
 
     def _cluster(self, name: str) -> Utilization | None:
-        for site in self._state.cluster_usage:
-            if site.name == name:
-                names = {*site.charged, *site.external_usage}
-                used = {
-                    resource: site.charged.get(resource, 0) + site.external_usage.get(resource, 0) for resource in names
-                }
-                return Utilization(f"cluster {name}", used, dict(site.allocatable))
+        for cluster in self._state.cluster_usage:
+            if cluster.name == name:
+                used = dict(add(cluster.charged, cluster.external_usage))
+                return Utilization(f"cluster {name}", used, dict(cluster.allocatable))
         return None
 
     def _queue(self, name: QueueName, kind: str) -> Utilization | None:
-        quota, standing = self._state.current_quota, self._state.queue_shares
-        if quota is None or standing is None or name not in quota.tree.nodes:
+        quota, queue_shares = self._state.current_quota, self._state.queue_shares
+        if quota is None or queue_shares is None or name not in quota.tree.nodes:
             return None
         used = dict(quota.allocated[name])
         if kind == "fair share":
-            return Utilization(f"fair share of queue {name}", used, dict(standing.fair_shares[name]))
+            return Utilization(f"fair share of queue {name}", used, dict(queue_shares.fair_shares[name]))
         return Utilization(f"queue {name}", used, dict(quota.limits[name].limit))
 
 
@@ -223,16 +220,21 @@ def _requeue_record(workload: Workload) -> DecisionRecord:
     return DecisionRecord("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
 
 
-def _nomination_record(note: RecordUpdate, request: Resources) -> DecisionRecord:
-    held, reserved = note.nomination, note.reservation
+def _update_record(update: RecordUpdate, request: Resources) -> DecisionRecord:
+    """Return the record of a nomination or a reservation that has begun or ended."""
+    nomination, reservation = update.nomination, update.reservation
     extra: list[tuple[str, str | int]] = []
-    if held is not None:
-        extra = [("nominatedCluster", held.cluster), ("nominatedAt", held.since), ("nominationRank", held.rank)]
-    elif reserved is not None:
-        clusters = ", ".join(booking.cluster for booking in reserved.cluster_charges)
-        extra = [("reservedSince", reserved.since), ("reservedCluster", clusters)]
-    is_nomination = held is not None or note.workload.nomination is not None
-    return DecisionRecord("Keep", note.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
+    if nomination is not None:
+        extra = [
+            ("nominatedCluster", nomination.cluster),
+            ("nominatedAt", nomination.since),
+            ("nominationRank", nomination.rank),
+        ]
+    elif reservation is not None:
+        clusters = ", ".join(booking.cluster for booking in reservation.cluster_charges)
+        extra = [("reservedSince", reservation.since), ("reservedCluster", clusters)]
+    is_nomination = nomination is not None or update.workload.nomination is not None
+    return DecisionRecord("Keep", update.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
 
 
 def _admission_rule(decision: Admit) -> str:

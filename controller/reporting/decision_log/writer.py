@@ -116,7 +116,7 @@ class DecisionLogWriter:
         self._initial_size = 0
         self._is_open = False
         self._files_requested = self._files_started = 0
-        """How many beginnings were given, and taken up."""
+        """How many new files were requested, and how many of them were started or failed."""
 
     @property
     def backlog(self) -> int:
@@ -171,7 +171,7 @@ class DecisionLogWriter:
         for item in items:
             if isinstance(item, NewFile):
                 self._flush(lines)
-                self._begin(item)
+                self._start_file(item)
             elif self._is_open:
                 for entry in item_entries(item):
                     lines.extend(self._encoder.encode(entry))
@@ -184,19 +184,19 @@ class DecisionLogWriter:
             self._files.write(b"".join(lines))
         lines.clear()
 
-    def _begin(self, item: NewFile) -> None:
-        """Begin a new file, piece by piece where much is known."""
+    def _start_file(self, item: NewFile) -> None:
+        """Start a new file with its header and snapshot."""
         self._is_open = False
         self._files.start_file()
         try:
-            self._write_beginning(item)
+            self._write_snapshot(item)
         except Exception:
             # On a full disk, each attempt would otherwise delete the oldest file for one without decisions.
             self._files.discard()
             raise
         self._on_file_change(None)
 
-    def _write_beginning(self, item: NewFile) -> None:
+    def _write_snapshot(self, item: NewFile) -> None:
         self._is_open, self._encoder = True, EntryEncoder()
         lines: list[bytes] = []
         for number, entry in enumerate(header_entries(item)):
@@ -232,7 +232,7 @@ def item_entries(item: Item) -> Iterator[Entry]:
         yield from header_entries(item)
     elif isinstance(item, PlanRecord):
         yield item.entry
-        for verdict in item.records:
-            yield DecisionEntry(record_fields(verdict, item.entry.number, item.entry.revision))
+        for record in item.records:
+            yield DecisionEntry(record_fields(record, item.entry.number, item.entry.revision))
     else:
         yield item
