@@ -9,8 +9,8 @@ from controller.api.bindings import decode_binding
 from controller.api.clusters import decode_cluster
 from controller.api.jobs import decode_job, decode_template
 from controller.api.queues import decode_priority_class, decode_queue
-from controller.cache.index import TemplateNames
 from controller.cache.integrations import Integration, Integrations
+from controller.cache.interning import TemplateNames
 from controller.cache.objects import (
     VOLCANO_JOB,
     BindingKey,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.cache.index import InternPool
+from controller.cache.interning import InternPool
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedPriorityClass, CachedTemplate, WorkloadRequests
 from controller.cache.translate.units import parse_resources
 from controller.engine.state.clusters import ClusterName, Placement

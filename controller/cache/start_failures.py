@@ -11,7 +11,7 @@ from dataclasses import fields
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
-from controller.cache.index import InternPool
+from controller.cache.interning import InternPool
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.engine.plan import StartupBackoff

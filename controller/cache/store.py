@@ -13,7 +13,7 @@ from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, Ass
 from controller.cache.data_requirements import NO_DATA, DataRequirement, DataRequirements
 from controller.cache.event_handler import EventHandler
 from controller.cache.hyperjobs import HyperJobs
-from controller.cache.index import Index, NameCollisions, UnboundJobs, binding_key, colliding_job_key
+from controller.cache.index import Index
 from controller.cache.integrations import Integrations
 from controller.cache.object_collections import ObjectCollections
 from controller.cache.objects import (
@@ -40,6 +40,7 @@ from controller.cache.requests import (
 )
 from controller.cache.start_failures import StartFailures, startup_backoff
 from controller.cache.translate.queues import translate_policy
+from controller.cache.unbound_jobs import NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal

@@ -3,7 +3,8 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.cache.index import Index, InternPool, fingerprint
+from controller.cache.index import Index
+from controller.cache.interning import InternPool, fingerprint
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 2), st.integers(0, 3))))

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.cache.assumed_writes import AssumedEviction
-from controller.cache.index import InternPool
+from controller.cache.interning import InternPool
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine

@@ -10,8 +10,8 @@ import msgspec
 from controller.api import bindings as wire
 from controller.api.keys import DATA_PLACEMENT_ANNOTATION, POLICY_LABELS
 from controller.api.meta import ObjectMeta, Quantities
-from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import Integrations
+from controller.cache.interning import InternPool, TemplateNames, fingerprint
 from controller.cache.objects import (
     VOLCANO_JOB,
     BindingDetails,

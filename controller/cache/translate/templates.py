@@ -27,8 +27,8 @@ from controller.api.keys import (
     QUEUE_NAME_KEYS,
 )
 from controller.api.meta import ObjectMeta, Quantities
-from controller.cache.index import InternPool, TemplateNames, fingerprint
 from controller.cache.integrations import FieldPath, Integration
+from controller.cache.interning import InternPool, TemplateNames, fingerprint
 from controller.cache.objects import (
     BATCH_JOB,
     POD,

@@ -9,9 +9,9 @@ from typing import Any
 
 import msgspec
 
-from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
 from controller.cache.translate.units import format_time
+from controller.cache.unbound_jobs import UnboundJobs
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Assignment

@@ -2,10 +2,10 @@ import msgspec
 import pytest
 
 from controller.api.jobs import decode_job
-from controller.cache.index import UnboundJobs
 from controller.cache.objects import CachedBinding, CachedTemplate
 from controller.cache.store import Store
 from controller.cache.translate.templates import JobTranslator
+from controller.cache.unbound_jobs import UnboundJobs
 from controller.controllers.job_status.pending_status import (
     PendingStatus,
     can_publish,
