@@ -99,9 +99,9 @@ class Store(ObjectCollections):
         self.start_failures = StartFailures()
         self.priorities = Priorities()
         """Values of the PriorityClasses, as of the last synchronization."""
-        self._cleared: set[WorkloadUid] = set()
+        self._evicted_by_others: set[WorkloadUid] = set()
         """Workloads with a record that admits them, observed suspended and without clusters."""
-        self._resumed: set[WorkloadUid] = set()
+        self._retry_requested: set[WorkloadUid] = set()
         """Aborted workloads that a Command retries, until the record says so."""
         self.conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         """Conditions of bindings at the last update of the engine's state."""
@@ -288,7 +288,7 @@ class Store(ObjectCollections):
         bindings = [self._by_uid[uid] for uid in self._uids_by_template.of(template)]
         aborted = [binding for binding in bindings if is_aborted(binding)]
         result = [binding.uid for binding in aborted if template_uid in {"", binding.template_uid}]
-        self._resumed.update(result)
+        self._retry_requested.update(result)
         self.mark_changed(result)
         self._notify_change()
         return bool(result)
@@ -373,14 +373,14 @@ class Store(ObjectCollections):
         if binding is None:
             self.start_failures.forget(uid)
             self._dispatched.forget(uid)
-            self._cleared.discard(uid)
+            self._evicted_by_others.discard(uid)
             state.workload_removed(uid, now)
             return
         if not binding.is_suspended or binding.record is None or not binding.record.admits:
-            self._cleared.discard(uid)
+            self._evicted_by_others.discard(uid)
         result = self._build(binding, context, now)
         if BindingCondition.EVICTED_BY_OTHERS in result.conditions:
-            self._cleared.add(uid)
+            self._evicted_by_others.add(uid)
         if result.conditions:
             self.conditions[uid] = result.conditions
             if result.conditions & REPAIRABLE:
@@ -418,14 +418,14 @@ class Store(ObjectCollections):
             outcomes,
             backoff=self._backoff(binding, now),
             placeable_until=placeable_until,
-            retry_requested=uid in self._resumed,
+            retry_requested=uid in self._retry_requested,
             has_run=self.start_failures.has_run(binding),
             excluded_clusters=self.start_failures.exclusions(
                 binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
             ),
             data=self.data_requirement(binding),
             has_leftover_work=self._has_leftover_work(binding, now),
-            evicted_by_others=uid in self._cleared,
+            evicted_by_others=uid in self._evicted_by_others,
         )
 
     def _has_leftover_work(self, binding: CachedBinding, now: int) -> bool:
@@ -469,7 +469,7 @@ class Store(ObjectCollections):
             self._quarantined.pop(before.uid, None)
             self._changed_workloads[before.uid] = None
         if after is None or not is_aborted(after):
-            self._resumed.difference_update(cached.uid for cached in (before, after) if cached is not None)
+            self._retry_requested.difference_update(cached.uid for cached in (before, after) if cached is not None)
         if after is not None:
             self._by_uid[after.uid] = after
             if before is None or (before.uid, before.template) != (after.uid, after.template):

@@ -111,7 +111,7 @@ class HyperJobController:
         self._wake = asyncio.Event()
         self._must_resync = False
         self._informers: dict[Resource, Informer[Any]] = {}
-        self._reconciler = Reconciler(api, self, self._prospects, clock, dependencies.may_write)
+        self._reconciler = Reconciler(api, self, self._capacity, clock, dependencies.may_write)
 
     async def run(self) -> NoReturn:
         """Watch and reconcile until cancelled."""
@@ -182,7 +182,7 @@ class HyperJobController:
         children = self._children.get((self._known[uid].key.namespace, uid), {}) if uid in self._known else {}
         return {name: child for (kind, name), child in children.items() if kind == resource.plural}
 
-    def _prospects(self) -> CapacitySnapshot:
+    def _capacity(self) -> CapacitySnapshot:
         return self._dependencies.capacity() or CapacitySnapshot()
 
     # -- event handlers of the informers ---------------------------------------
@@ -282,8 +282,8 @@ class HyperJobController:
     @property
     def _can_work(self) -> bool:
         """Whether the clusters' capacity is known and this process is the leader."""
-        about = self._dependencies
-        return bool(self._informers) and about.may_write() and about.capacity() is not None
+        dependencies = self._dependencies
+        return bool(self._informers) and dependencies.may_write() and dependencies.capacity() is not None
 
     async def _process_queue(self) -> None:
         """Reconcile all due items once."""
