@@ -40,12 +40,12 @@ from controller.api.visibility import VisibleWorkloads
 from controller.cache.record import AdmissionRecord
 from controller.cache.store import Store
 from controller.cli.__main__ import app
+from controller.cli.render.data import DataSources
 from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUsages
 from controller.cli.render.queues import Queues
 from controller.cli.render.replay import DecisionHistory, ReplayReport
-from controller.cli.reports.data import DataSources
 from controller.engine.engine import Engine
 from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.history.settings import HistorySettings

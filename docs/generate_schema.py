@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from controller.api.visibility import VisibleWorkloads
+from controller.cli.render.data import DataSources
 from controller.cli.render.explain import Explanation, QueueExplanation
 from controller.cli.render.hyperjob import HyperJobReport
 from controller.cli.render.output import API_VERSION
@@ -16,7 +17,6 @@ from controller.cli.render.plan import Clusters, Pending, PlanReport, WorkloadUs
 from controller.cli.render.queues import Queues
 from controller.cli.render.replay import DecisionHistory, ReplayReport
 from controller.cli.render.simulate import SimulationReport
-from controller.cli.reports.data import DataSources
 
 PATH = Path(__file__).parent / "reference" / "cli.schema.json"
 

@@ -16,6 +16,7 @@ Examples:
 @with_common_options
 def data(options: CommonOptions) -> None:
     """Print the data sets that workloads claim."""
-    from controller.cli.reports.data import data_listing, data_report  # noqa: PLC0415 -- see options
+    from controller.cli.render.data import data_listing  # noqa: PLC0415 -- see options
+    from controller.cli.reports.data import data_report  # noqa: PLC0415
 
     options.show(data_report, data_listing)
