@@ -33,7 +33,7 @@ ROTATION_REQUESTED = "a rotation was requested"
 
 def served_certificates(endpoints: Iterable[str]) -> Mapping[str, x509.Certificate | None]:
     """Return the certificate served at each address of *endpoints* (``HOST:PORT``); ``None`` without an answer."""
-    return {address: _leaf(address) for endpoint in endpoints for address in _addresses(endpoint)}
+    return {address: _served_certificate(address) for endpoint in endpoints for address in _addresses(endpoint)}
 
 
 def _addresses(endpoint: str) -> list[str]:
@@ -46,7 +46,7 @@ def _addresses(endpoint: str) -> list[str]:
     return sorted({f"[{info[4][0]}]:{port}" if ":" in str(info[4][0]) else f"{info[4][0]}:{port}" for info in infos})
 
 
-def _leaf(address: str) -> x509.Certificate | None:
+def _served_certificate(address: str) -> x509.Certificate | None:
     host, _, port = address.rpartition(":")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False

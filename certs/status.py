@@ -18,16 +18,16 @@ def report(store: CertificateStore, settings: CertificateSettings) -> Iterator[s
     """Yield a line for each stored certificate, each webhook with a published bundle, and each replica."""
     now = utc_now()
     if settings.external:
-        yield _external_status(_leaf(store), now)
+        yield _external_status(_stored_chain(store), now)
     else:
         authority = examine_authority(store, now)
         yield _stored_status(AUTHORITY, authority)
         yield _stored_status(SERVING, examine_leaf(store, authority, wanted=frozenset(settings.names), now=now))
-    leaf = _leaf(store)
+    chain = _stored_chain(store)
     for webhook, bundle in asyncio.run(read_published(settings)).items():
-        yield f"published in {webhook}: {_bundle_status(bundle, leaf)}"
+        yield f"published in {webhook}: {_bundle_status(bundle, chain)}"
     for address, certificate in served_certificates(settings.replica).items():
-        yield f"replica {address}: {_replica_status(certificate, leaf)}"
+        yield f"replica {address}: {_replica_status(certificate, chain)}"
 
 
 def _stored_status(name: str, stored_certificate: StoredCertificate) -> str:
@@ -55,7 +55,8 @@ def _validity(certificate: x509.Certificate) -> str:
     return f"valid until {lifetime(certificate).not_after:%Y-%m-%d %H:%M} UTC{covered_names}"
 
 
-def _leaf(store: CertificateStore) -> list[x509.Certificate]:
+def _stored_chain(store: CertificateStore) -> list[x509.Certificate]:
+    """Return the stored serving certificate with its intermediate ones; none if there is none that can be read."""
     stored = store.read(SERVING)
     try:
         return load_bundle(stored.files.get(CERTIFICATE, b"")) if stored else []

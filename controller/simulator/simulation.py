@@ -301,8 +301,8 @@ class Simulation:
         """Mark a victim as being evicted in the state, unless the engine has done so itself."""
         known = self._state.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
-            place = next((booking.cluster for booking in known.admission.cluster_charges), None)
-            hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=place)
+            cluster = next((charge.cluster for charge in known.admission.cluster_charges), None)
+            hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=cluster)
             self._update(replace(known, state=WorkloadState.PENDING, hold=hold), now)
 
     def _terminate(self, job: SimulatedJob, now: int) -> None:

@@ -1,4 +1,4 @@
-"""The explanations of a workload and of a HyperJob, and their texts."""
+"""The explanations of a workload and of a queue, and their texts."""
 
 import shlex
 from collections.abc import Iterable, Iterator

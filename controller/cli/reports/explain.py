@@ -476,4 +476,4 @@ def _part_state(part: PartStatus, workload: Workload | None) -> str:
 
 def _part_clusters(workload: Workload | None) -> tuple[str, ...]:
     admission = workload.admission if workload else None
-    return tuple(booking.cluster for booking in admission.cluster_charges) if admission else ()
+    return tuple(charge.cluster for charge in admission.cluster_charges) if admission else ()
