@@ -54,6 +54,8 @@ def _problem(error: Exception, context: str | None) -> str:
     """Return why the credentials cannot be read, in a sentence for users."""
     if isinstance(error, OSError) and error.errno:
         return f"{f'{error.filename}: ' if error.filename else ''}{(error.strerror or '').lower()}"
+    if isinstance(error, UnicodeDecodeError):
+        return "it is not UTF-8 text"
     if isinstance(error, yaml.YAMLError):
         mark = getattr(error, "problem_mark", None)
         return "it is not valid YAML" + (f" in line {mark.line + 1}" if mark else "")

@@ -309,6 +309,7 @@ async def test_environment_proxies_are_ignored(server, api, monkeypatch):
         pytest.param(None, "no such file", id="missing"),
         pytest.param("", "it is not a kubeconfig", id="empty"),
         pytest.param("a: [", "it is not valid YAML in line 1$", id="not-yaml"),
+        pytest.param(b"\x86", "it is not UTF-8 text$", id="not-text"),
         pytest.param("just words", "it is not a kubeconfig", id="not-a-mapping"),
         pytest.param("{current-context: a, contexts: [], clusters: [], users: []}", "contexts", id="no-context"),
     ],
@@ -316,7 +317,7 @@ async def test_environment_proxies_are_ignored(server, api, monkeypatch):
 async def test_invalid_kubeconfig_is_named_with_its_problem(tmp_path, text, says):
     path = tmp_path / "kubeconfig"
     if text is not None:
-        path.write_text(text)
+        path.write_bytes(text if isinstance(text, bytes) else text.encode())
     with pytest.raises(KubeconfigError, match=says) as caught:
         async with Api.connect(path):
             pass
