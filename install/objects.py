@@ -10,6 +10,7 @@ import msgspec
 import structlog
 import yaml
 
+from controller.api.yaml_errors import describe_yaml_error
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
 
@@ -268,15 +269,22 @@ def non_webhook_objects(manifests: Iterable[Manifest]) -> list[Manifest]:
 
 
 def _documents(file: Path) -> Iterator[Manifest]:
-    with file.open() as text:
-        for document in yaml.load_all(text, Loader=_LOADER):
+    try:
+        for document in yaml.load_all(file.read_text(), Loader=_LOADER):
             if document is not None:
                 yield document
+    except yaml.YAMLError as error:
+        raise ManifestError(f"{file.name}: {describe_yaml_error(error)}") from error
+    except UnicodeDecodeError as error:
+        raise ManifestError(f"{file.name}: it is not UTF-8 text") from error
 
 
 def _with_label(manifest: Manifest, file: Path) -> Manifest:
-    if manifest.get("kind") not in MAPPINGS:
-        raise ManifestError(f"{file.name}: {manifest.get('kind')!r} is not a kind that can be installed")
-    metadata = manifest["metadata"]
+    kind = manifest.get("kind") if isinstance(manifest, dict) else None
+    if kind not in MAPPINGS:
+        raise ManifestError(f"{file.name}: {kind!r} is not a kind that can be installed")
+    metadata = manifest.get("metadata")
+    if not isinstance(metadata, dict) or not metadata.get("name"):
+        raise ManifestError(f"{file.name}: {kind} has no metadata.name")
     labels = {**(metadata.get("labels") or {}), MANAGED_BY[0]: MANAGED_BY[1]}
     return {**manifest, "metadata": {**metadata, "labels": labels}}

@@ -86,11 +86,24 @@ def test_objects_are_ordered_and_labelled(tmp_path):
     assert manifests[0]["metadata"]["labels"]["a"] == "b"
 
 
-def test_empty_folder_and_unknown_kind_are_refused(tmp_path):
+def test_empty_folder_is_refused(tmp_path):
     with pytest.raises(ManifestError, match="contains no manifests"):
         read_folder(tmp_path)
-    (tmp_path / "a.yaml").write_text("kind: Secret\nmetadata: {name: s}\n")
-    with pytest.raises(ManifestError, match=r"a.yaml: 'Secret'"):
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        pytest.param(b"kind: Secret\nmetadata: {name: s}\n", "'Secret' is not a kind that", id="unknown-kind"),
+        pytest.param(b"- a\n", "None is not a kind that can be installed", id="list"),
+        pytest.param(b"kind: Role\n", "Role has no metadata.name", id="no-name"),
+        pytest.param(b"kind: Role\nmetadata: [\n", "line 3, column 1: did not find", id="not-yaml"),
+        pytest.param(b"kind: \xff\n", "it is not UTF-8 text", id="not-text"),
+    ],
+)
+def test_file_without_an_installable_object_is_named(tmp_path, text, says):
+    (tmp_path / "a.yaml").write_bytes(text)
+    with pytest.raises(ManifestError, match=f"a.yaml: {says}"):
         read_folder(tmp_path)
 
 
