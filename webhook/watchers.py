@@ -15,7 +15,7 @@ import structlog
 from cryptography import x509
 
 from controller.api.keys import QUEUES
-from controller.kube.certificates import is_issued_by, load_certificates
+from controller.kube.certificates import is_trusted, load_certificates
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.informer import Informer, ObjectName, object_name
@@ -29,24 +29,7 @@ log = structlog.get_logger(__name__)
 LIST_TIMEOUT_SECONDS = 1.5
 #: Time for API servers to observe a new bundle before a certificate that needs it is served.
 _SETTLE_SECONDS = 5.0
-#: A leaf, intermediate certificates and a root.
-_MAX_LENGTH = 5
 _REMEDY = "run `python -m certs ensure` for this webhook configuration"
-
-
-def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certificate]) -> bool:
-    """Return whether *chain*, which begins with the leaf, leads to a certificate of *bundle*."""
-    if not chain:
-        return False
-    certificate, intermediates = chain[0], chain[1:]
-    for _ in range(_MAX_LENGTH):
-        if any(is_issued_by(authority, certificate) for authority in bundle):
-            return True
-        issuer = next((candidate for candidate in intermediates if is_issued_by(candidate, certificate)), None)
-        if issuer is None or issuer == certificate:
-            return False
-        certificate = issuer
-    return False
 
 
 class PublishedBundle:

@@ -11,11 +11,11 @@ from cryptography.hazmat.primitives.serialization import Encoding
 
 from certs.authority import create_authority, issue
 from certs.store import AUTHORITY, SERVING
+from controller.kube.certificates import is_trusted
 from localup.apply import apply
 from tests.certs.installed import SECRETS, bundles, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
 from tests.webhook.installation import registration
-from webhook.watchers import is_trusted
 
 NAME = "volcano-global-webhook"
 SECRET = f"{SECRETS}/{NAME}"
