@@ -21,7 +21,7 @@ from certs.injection import publish, published_bundles
 from certs.rotation import BUNDLE, CERTIFICATE, ensure_authority, ensure_leaf, prune_authorities
 from certs.settings import CertificateSettings
 from certs.store import SERVING, CertificateStore
-from controller.kube.certificates import is_issued_by
+from controller.kube.certificates import is_trusted
 from controller.kube.client import Api
 
 _TIMEOUT_SECONDS = 5.0
@@ -142,8 +142,8 @@ class CertificateReconciler:
         return [ca for ca in self._published() if ca not in newest and lifetime(ca).not_after > utc_now()]
 
     def _is_covered(self, bundle: Sequence[x509.Certificate]) -> bool:
-        """Return whether a CA of *bundle* signed the stored serving certificate, or an intermediate one with it."""
-        return any(is_issued_by(authority, certificate) for authority in bundle for certificate in self._chain())
+        """Return whether the API server trusts the stored serving certificate by *bundle*."""
+        return is_trusted(self._chain(), bundle)
 
     def _leaf(self) -> x509.Certificate:
         return self._chain()[0]

@@ -11,7 +11,7 @@ from certs.reconciler import read_published, served_certificates, utc_now
 from certs.rotation import CERTIFICATE, StoredCertificate, examine_authority, examine_leaf
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, CertificateStore
-from controller.kube.certificates import is_issued_by
+from controller.kube.certificates import is_trusted
 
 
 def report(store: CertificateStore, settings: CertificateSettings) -> Iterator[str]:
@@ -70,8 +70,8 @@ def _bundle_status(bundle: bytes, chain: list[x509.Certificate]) -> str:
     except AuthorityError as error:
         return f"{error}: run ensure"
     count = "1 CA" if len(authorities) == 1 else f"{len(authorities)} CAs"
-    covered = any(is_issued_by(authority, certificate) for authority in authorities for certificate in chain)
-    return f"{count}, {'covers' if covered else 'does not cover'} the serving certificate"
+    covers = "covers" if is_trusted(chain, authorities) else "does not cover"
+    return f"{count}, {covers} the serving certificate"
 
 
 def _replica_status(certificate: x509.Certificate | None, chain: list[x509.Certificate]) -> str:

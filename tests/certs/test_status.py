@@ -1,0 +1,39 @@
+"""Which certificates a bundle covers, as `certs` judges them."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from certs.authority import create_authority, issue, load_bundle
+from certs.reconciler import CertificateReconciler
+from certs.settings import CertificateSettings
+from certs.status import report
+from certs.store import SERVING, DirectoryStore
+
+NOW, DAY = datetime.now(UTC), timedelta(days=1)
+OLD, NEW = create_authority(NOW, 365 * DAY), create_authority(NOW, 365 * DAY)
+LEAF = issue(OLD, ["localhost"], now=NOW, validity=DAY)
+
+
+@pytest.mark.parametrize(
+    ("chain", "bundle", "covered"),
+    [
+        pytest.param((LEAF,), (OLD,), True, id="issuer"),
+        pytest.param((LEAF,), (NEW,), False, id="other-ca"),
+        pytest.param((LEAF, NEW), (NEW,), False, id="other-ca-in-the-chain"),
+    ],
+)
+def test_only_the_chain_of_the_leaf_is_covered(tmp_path, monkeypatch, chain, bundle, covered):
+    store = DirectoryStore(tmp_path)
+    chain_pem, bundle_pem = (b"".join(pair.certificate_pem() for pair in pairs) for pairs in (chain, bundle))
+    store.write(SERVING, {"tls.crt": chain_pem, "tls.key": LEAF.key_pem(), "ca.crt": bundle_pem}, expected=None)
+    settings = CertificateSettings(command="status", directory=tmp_path, external=True)
+
+    async def published(_: CertificateSettings) -> dict[str, bytes]:
+        return {"webhook": bundle_pem}
+
+    monkeypatch.setattr("certs.status.read_published", published)
+    says = "covers" if covered else "does not cover"
+    assert f"published in webhook: 1 CA, {says} the serving certificate" in report(store, settings)
+    # Old CAs leave the published bundle only if the new ones cover the served certificate.
+    assert CertificateReconciler(store, settings)._is_covered(load_bundle(bundle_pem)) is covered
