@@ -27,7 +27,7 @@ API_VERSION = "cli.volcano-global.io/v1alpha1"
 _GAP = "  "
 _MIN_WRAPPED = 20
 #: Begins of formulas; amounts may have a sign.
-_FORMULA = re.compile(r"[=@]|[+-](?![\d.]+[A-Za-z]*$)", re.ASCII)
+_FORMULA = re.compile(r"[=@]|[+-](?!$|[\d.]+[A-Za-z]*$)", re.ASCII)
 #: Characters that JSON and YAML may contain, and that change what a terminal shows or in which order.
 _UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
