@@ -268,7 +268,7 @@ def non_webhook_objects(manifests: Iterable[Manifest]) -> list[Manifest]:
     return [manifest for manifest in manifests if manifest["kind"] not in WEBHOOK_CONFIGURATIONS]
 
 
-def _documents(file: Path) -> Iterator[Manifest]:
+def _documents(file: Path) -> Iterator[object]:
     try:
         for document in yaml.load_all(file.read_text(), Loader=_LOADER):
             if document is not None:
@@ -279,8 +279,9 @@ def _documents(file: Path) -> Iterator[Manifest]:
         raise ManifestError(f"{file.name}: it is not UTF-8 text") from error
 
 
-def _with_label(manifest: Manifest, file: Path) -> Manifest:
-    kind = manifest.get("kind") if isinstance(manifest, dict) else None
+def _with_label(document: object, file: Path) -> Manifest:
+    manifest: Manifest = document if isinstance(document, dict) else {}
+    kind = manifest.get("kind")
     if kind not in MAPPINGS:
         raise ManifestError(f"{file.name}: {kind!r} is not a kind that can be installed")
     metadata = manifest.get("metadata")
