@@ -18,6 +18,7 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadState,
 )
+from controller.engine.steps import finish
 from tests.draws import draws
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
 from tests.engine.worlds import (
@@ -155,7 +156,7 @@ def test_second_plan_after_preemption_decides_nothing(crowd):
     if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
         assert state._has_changed
         return
-    again = state.cycle.run(NOW)
+    again = finish(state.cycle.steps(NOW))
     assert (again.decisions, again.waits, again.record_updates) == ((), (), ())
 
 

@@ -8,6 +8,7 @@ import pytest
 
 from controller.api.quantity import parse_quantity
 from controller.engine.reasons import Refusal
+from controller.engine.steps import finish
 from tests.scenario import DOCUMENT, STEP, Outcome, Scenario, documents, rows
 from tests.scenario_parser import known, resource
 
@@ -122,7 +123,7 @@ def test_second_cycle_without_changes_decides_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
-        again = scenario.state.cycle.run(scenario.now)
+        again = finish(scenario.state.cycle.steps(scenario.now))
         assert (again.decisions, again.waits) == ((), ())
 
 
