@@ -43,6 +43,18 @@ class PendingOrder:
             queue, [workload_class for workload_class in classes if workload_class.inadmissible is None]
         )
 
+    def head_before(self, part: Workload) -> Workload | None:
+        """Return the head of a fifo queue that a HyperJob's *part* waits behind (O5), ``None`` if there is none.
+
+        A HyperJob that waits behind a head itself holds up no other one: two could wait for each other for ever.
+        """
+        head = self.blocking_head(part.queue)
+        if head is None or head.gang == part.gang:
+            return None
+        others = self.workloads.pending_parts(head.gang) if head.gang is not None else ()
+        heads = (self.blocking_head(queue) for queue in {other.queue for other in others})
+        return None if any(other is not None and other.gang != head.gang for other in heads) else head
+
     def queue_head(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
         classes = self.workloads.pending.queues.get(queue, ())

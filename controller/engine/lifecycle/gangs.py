@@ -59,7 +59,8 @@ class GangPlacer:
         """Settled and, where it differs, current usage."""
         self._reservations = reservations
         self._borrowing = borrowing
-        self._blocking_heads: dict[QueueName, Workload | None] = {}
+        self._heads = dict[QueueName, Workload | None]()
+        """Of the fifo queues of the gang, the heads that its parts wait behind."""
 
     def place(self, gang: HyperJobGang) -> GangTrial:
         """Try to place the pending parts of *gang* together, in order.
@@ -128,8 +129,8 @@ class GangPlacer:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
             return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
-        head = self._blocking_head(workload.queue)
-        if head is not None and head.gang != workload.gang:
+        head = self._head_before(workload)
+        if head is not None:
             return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
         refusals = (quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) for quota in quotas)
         refusal = next(filter(None, refusals), None)
@@ -143,11 +144,11 @@ class GangPlacer:
             return self._reservations.resolve(workload, feasibility, choice, quotas[0])
         return choice
 
-    def _blocking_head(self, queue: QueueName) -> Workload | None:
-        """Return the head that the parts in a fifo *queue* wait behind (O5), also where a part elsewhere is tried."""
-        if queue not in self._blocking_heads:
-            self._blocking_heads[queue] = self._order.blocking_head(queue)
-        return self._blocking_heads[queue]
+    def _head_before(self, part: Workload) -> Workload | None:
+        """Return the head of a fifo queue that *part* waits behind (O5), also where a part elsewhere is tried."""
+        if part.queue not in self._heads:
+            self._heads[part.queue] = self._order.head_before(part)
+        return self._heads[part.queue]
 
     def _place_on_reservation(self, part: Workload, feasibility: ClassFeasibility) -> Choice | None:
         """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""

@@ -96,12 +96,8 @@ class ReservationPlanner:
         Those behind another workload in a fifo queue are left out: they could not use the capacity (O5).
         """
         pending = self._workloads.pending_parts(gang)
-        heads = {queue: self._order.blocking_head(queue) for queue in {part.queue for part in pending}}
-        classes = (
-            (part, self._workloads.pending.class_of(part.uid))
-            for part in pending
-            if (head := heads[part.queue]) is None or head.gang == gang
-        )
+        heads = {part.queue: self._order.head_before(part) for part in {part.queue: part for part in pending}.values()}
+        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in pending if heads[part.queue] is None)
         parts = [
             part
             for part, workload_class in classes
