@@ -71,9 +71,10 @@ class Removal:
     until: int
 
     def restart(self, generation: int, now: int) -> None:
-        """Wait again, for twice as long."""
-        self.generation, self.wait = generation, min(2 * self.wait, _MAX_REMOVAL_MS)
-        self.until = now + self.wait
+        """Wait again, for twice as long if the last wait has ended without a removal."""
+        if self.until <= now:
+            self.wait = min(2 * self.wait, _MAX_REMOVAL_MS)
+        self.generation, self.until = generation, now + self.wait
 
 
 class AssumedWrites:

@@ -449,6 +449,16 @@ def test_evicted_workload_that_still_runs_is_processed_again():
     assert repairable_at(store, 10**9 + 60_000)
 
 
+def test_changes_of_clusters_in_succession_prolong_no_wait():
+    """Karmada may place, lose and change the clusters several times within a second."""
+    store = Store()
+    upsert(store, ("clusters", cluster("m1")), ("jobs", job("j1")))
+    for generation in range(5, 12):
+        upsert(store, ("bindings", evicted(generation)))
+        assert not repairable_at(store, 10 * generation)
+    assert repairable_at(store, 60_110)
+
+
 def moved(phase: str, *, generation: int = 5, **more: Any) -> bytes:
     """Return an admitted binding on ``m2`` that ``m1`` reports too."""
     record = admission_record("rb-j1", queue="a", clusters=["m2"], charge={"cpu": "1", "pods": "1"})
