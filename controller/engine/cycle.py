@@ -69,10 +69,10 @@ class Cycle:
         # 1. Evict what may not stay; update external usage.
         evicted, requeues = yield from self._evict(now)
         # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.
-        context.queue_usage.update_closed_guarantees()
+        context.queue_usage.update_limit_inputs()
         yield from self._classify(stale)
         lapsed = self._expire(now)
-        context.queue_usage.update_closed_guarantees()
+        context.queue_usage.update_limit_inputs()
         # 3. Order queues by waiting time. Compute fair shares again where requests have changed; what reservations set
         #    aside depends on them.
         changed |= self._update_order()
@@ -122,6 +122,7 @@ class Cycle:
         evicted = [*self._evict_aborted(now), *self._evict_without_data(now)]
         context.cluster_usage.refresh(now, policy.settle_ms)
         context.usage_tracker.end_orphans()
+        context.queue_usage.update_limit_inputs()
         context.estimate_tracker.expire(now)
         checks = self._startup_checks()
         evicted += checks.evict_moved(now)

@@ -173,7 +173,10 @@ class Life:
     def grow(self) -> None:
         workload = self.some(WorkloadState.ADMITTED)
         if workload is not None:
-            self.tell(workload, admission=replace(workload.admission, resized=True))
+            times, admission = self.dice.choice([1, 1, 2, 1000]), workload.admission
+            charges = tuple(replace(part, charge=scale(part.charge, times)) for part in admission.cluster_charges)
+            grown = replace(admission, cluster_charges=charges, charge=scale(admission.charge, times), resized=True)
+            self.tell(workload, admission=grown)
 
     def begin(self) -> None:
         self.tell(self.some(WorkloadState.ADMITTED), has_run=True)

@@ -49,6 +49,8 @@ class QueueUsage:
         self._limit_inputs: _LimitInputs | None = None
         self._closed: dict[QueueName, Resources] = {}
         """Effective guarantees of closed queues, as of the beginning of the cycle."""
+        self._overcommitted: Resources = EMPTY
+        """What clusters are charged beyond their capacity, as of the beginning of the cycle."""
         self._generation = 0
         self._in_transition: dict[QueueName, Resources] = {}
         """Current usage less settled usage, by queue; negative for nominations."""
@@ -172,9 +174,8 @@ class QueueUsage:
     def quota(self) -> Quota:
         """Return the quota with settled usage and the limits of the present clusters."""
         tree, capacity = self.tree(), self._cluster_usage.root_limit()
-        overcommitted = self._cluster_usage.overcommitted()
-        given = add(capacity, overcommitted), self._charges_outside(self.settled), self._closed
-        known = capacity if overcommitted else None
+        given = add(capacity, self._overcommitted), self._charges_outside(self.settled), self._closed
+        known = capacity if self._overcommitted else None
         if self.latest_quota is None or (self._limit_inputs, self.latest_quota.capacity) != (given, known):
             self._generation += 1
             limits = queue_limits(tree, *given)
@@ -189,9 +190,13 @@ class QueueUsage:
             self._outside = [name for name in self.settled if name == ROOT or name not in nodes]
         return total(charges[name] for name in self._outside)
 
-    def update_closed_guarantees(self) -> None:
-        """Recompute the guarantees of closed queues, which end with their usage (Q3)."""
+    def update_limit_inputs(self) -> None:
+        """Recompute the guarantees of closed queues, which end with their usage (Q3), and what is overcommitted (Q1).
+
+        Both stay as they are while a cycle admits and preempts, because the quota does.
+        """
         self._closed = closed_guarantees(self.tree(), self.settled)
+        self._overcommitted = self._cluster_usage.overcommitted()
 
     def potential_quota(self) -> tuple[Quota, bool]:
         """Return the quota with all clusters usable and empty (C5), and whether it is new."""
