@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,20 @@ def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
     assert scenario.state.current_usage[QueueName("q")]["cpu"] == 8000
     assert not usage.recently_freed.total.get("cpu")
     assert scenario.play({"finish": ["other"], "jobs": [following]}).admitted == {"following": ["m"]}
+
+
+@pytest.mark.parametrize("hidden", [{"cpu": 3}, {"cpu": 1_000_000}])
+def test_resize_of_another_workload_hides_no_orphaned_charge(hidden):
+    """C2: the pods of a deleted workload run on, whatever others on their cluster are charged."""
+    grown = {"name": "grown", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "grown": True}
+    late = {"name": "late", "queue": "q", "asks": hidden, "on": "m", "grown": hidden["cpu"] > 3, "endsLate": True}
+    world = {"clusters": [{"name": "m", "has": {"cpu": 8}}], "queues": [{"name": "q"}]}
+    scenario = Scenario({**world, "jobs": [grown, late]})
+    scenario.play({})
+    scenario.play({"remove": ["late"]})
+    scenario.play({"jobs": [{**grown, "asks": {"cpu": 1}, "grown": False}]})
+    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    assert usage.external_usage["cpu"] == usage.orphans.total["cpu"] == min(hidden["cpu"], 8) * 1000
 
 
 def test_released_workload_is_external_usage_of_no_queue():

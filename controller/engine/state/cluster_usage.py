@@ -94,15 +94,16 @@ class ClusterState:
             self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
 
-    def holdable(self, charge: Resources) -> Resources:
+    def holdable(self, charge: Resources, uncertain: Resources) -> Resources:
         """Return what of *charge*, one of the charges, the cluster can hold next to the others; all where unknown.
 
-        A resize is charged whether it fits or not (D7), and what does not fit does not run.
+        Others with *uncertain* charges may run less: a resize is charged whether it fits or not (D7), and what does
+        not fit does not run.
         """
-        headroom = self.headroom
-        if self.is_unknown or all(amount >= 0 for amount in headroom.values()):
+        if self.is_unknown or all(amount >= 0 for amount in self.headroom.values()):
             return charge
-        return {name: min(amount, max(headroom.get(name, 0) + amount, 0)) for name, amount in charge.items()}
+        free = total((self.headroom, self.leaving, uncertain))
+        return {name: min(amount, max(free.get(name, 0) + amount, 0)) for name, amount in charge.items()}
 
     @property
     def headroom_after_evictions(self) -> Resources:
@@ -206,8 +207,8 @@ class ClusterUsage:
         self._released: list[Orphan] = []
         """Orphaned charges that have ended while their queues are still charged."""
         self._root_limit: Resources | None = None
-        self._resized_workloads: dict[ClusterName, int] = {}
-        """How many workloads with a resize that was not accepted are on each cluster; none of zero."""
+        self._resized: dict[ClusterName, Resources] = {}
+        """What workloads with a resize that was not accepted are charged on each cluster that has any."""
         self.usability_changed_at: int | None = None
         """When a cluster last became usable or unusable; before the first plan, according to its condition."""
         self.has_begun = False
@@ -378,7 +379,7 @@ class ClusterUsage:
         )
         for cluster_charge in admission.cluster_charges:
             cluster_state = self.cluster_state(cluster_charge.cluster)
-            ended = cluster_state.holdable(cluster_charge.charge) if admission.resized else cluster_charge.charge
+            ended = self._holdable(cluster_charge) if admission.resized else cluster_charge.charge
             cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             charged_next = retained.get(cluster_charge.cluster)
             freed = ended if charged_next is None else positive(subtract(ended, charged_next))
@@ -392,12 +393,14 @@ class ClusterUsage:
                 cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
 
     def holdable(self, admission: Admission) -> Admission:
-        """Return what of *admission*, one of those charged, its clusters can hold next to the others."""
-        charges = tuple(
-            ClusterCharge(charge.cluster, self.cluster_state(charge.cluster).holdable(charge.charge))
-            for charge in admission.cluster_charges
-        )
+        """Return what of *admission*, one of those charged, runs: of a resized one what its clusters can hold."""
+        if not admission.resized:
+            return admission
+        charges = tuple(ClusterCharge(charge.cluster, self._holdable(charge)) for charge in admission.cluster_charges)
         return replace(admission, cluster_charges=charges, charge=total(charge.charge for charge in charges))
+
+    def _holdable(self, own: ClusterCharge) -> Resources:
+        return self.cluster_state(own.cluster).holdable(own.charge, self._resized.get(own.cluster, EMPTY))
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""
@@ -528,19 +531,18 @@ class ClusterUsage:
 
     def track_resized(self, workload: Workload, count: int) -> None:
         """Add or remove, by a *count* of 1 or -1, a workload whose resize was not accepted."""
-        for charge in workload.admission.cluster_charges if workload.admission is not None else ():
-            number = self._resized_workloads.get(charge.cluster, 0) + count
-            if number:
-                self._resized_workloads[charge.cluster] = number
+        for own in workload.admission.cluster_charges if workload.admission is not None else ():
+            if charged := nonzero(add(self._resized.get(own.cluster, EMPTY), scale(own.charge, count))):
+                self._resized[own.cluster] = charged
             else:
-                del self._resized_workloads[charge.cluster]
+                self._resized.pop(own.cluster, None)
 
     def overcommitted(self) -> Resources:
         """Return what usable clusters with resized workloads are charged beyond their capacity.
 
         It occupies nothing of the other clusters.
         """
-        states = (self._states[name] for name in self._resized_workloads if name in self._states)
+        states = (self._states[name] for name in self._resized if name in self._states)
         usable = (state.headroom_after_evictions for state in states if state.is_usable)
         return total(positive(scale(headroom, -1)) for headroom in usable)
 
@@ -552,10 +554,10 @@ class ClusterUsage:
 
     def _currently_overcommitted(self, state: ClusterState) -> Resources:
         """Return what a cluster is charged beyond its capacity by resized workloads, also by those being evicted."""
-        if not state.is_usable or not (state.leaving or state.name in self._resized_workloads):
+        if not state.is_usable or not (state.leaving or state.name in self._resized):
             return EMPTY
         excess = positive(scale(state.headroom, -1))
-        if state.name in self._resized_workloads:
+        if state.name in self._resized:
             return excess
         return elementwise_min(excess, positive(subtract(state.leaving, state.capacity)))
 

@@ -218,8 +218,12 @@ class UsageTracker:
         """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""
         if before is not None and before.has_resized:
             self._clusters.track_resized(before, -1)
+        may_fall = self._replace(before, workload, now)
         if workload.has_resized:
             self._clusters.track_resized(workload, 1)
+        return may_fall
+
+    def _replace(self, before: Workload | None, workload: Workload, now: int) -> bool:
         old, new = before.admission if before else None, workload.admission
         if before is None or old is None or new is None or not has_same_charges(before, workload):
             if before is not None:
