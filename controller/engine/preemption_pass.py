@@ -299,7 +299,10 @@ class PreemptionPass:
             nomination = Nomination(cluster, now, len(self.record_updates), charge)
             self.record_updates.append(RecordUpdate(part, nomination))
             self._admission.assume(part.nominated_as(nomination), now)
-        for queue in sorted({head.workload.queue, *(workload.queue for workload in victims)}):
+        # The victims of a HyperJob in one queue depend on its parts in others.
+        gangs = {workload.gang for workload in victims if workload.gang is not None}
+        parts = [part for gang in gangs for part in self._context.workloads.parts(gang)]
+        for queue in sorted({workload.queue for workload in (head.workload, *victims, *parts)}):
             self._invalidate(queue)
 
     def _invalidate(self, queue: QueueName) -> None:
