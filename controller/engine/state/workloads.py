@@ -518,6 +518,7 @@ def _eviction_factors(workload: Workload) -> tuple[object, ...]:
         workload.has_aborted,
         workload.has_lost_data,
         workload.priority,
+        workload.priority_class,
         workload.evictions,
         workload.preserved,
         workload.eviction_retry_at,
