@@ -134,6 +134,13 @@ def test_title_of_a_column_is_no_resource_to_sort_by(run, tmp_path):
     assert run("clusters", "--sort-by", "allocatable.nvidia.com/gpu", "-f", path).code == 0
 
 
+def test_job_with_a_resource_of_the_same_ending_spoils_no_order(run, tmp_path):
+    jobs = {"other": {"example.com/cpu": 1}, "small": {"cpu": 1}, "large": {"cpu": 2}}
+    manifests = [manifest for name, requests in jobs.items() for manifest in running(name, requests, on="m")]
+    ended = run("top", "--sort-by", "charge.cpu", "-o", "name", "-f", write(tmp_path, queue("a"), *manifests))
+    assert (ended.code, [name.rpartition("/")[2] for name in ended.out.split()]) == (0, ["large", "small", "other"])
+
+
 def test_labels_that_select_nothing_print_no_legend(run, state):
     assert run("queues", "-l", "app=none", "-f", state).out == "No queue is selected.\n"
 

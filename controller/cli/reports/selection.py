@@ -20,6 +20,8 @@ S = TypeVar("S", bound=msgspec.Struct)
 
 _SUGGESTED = 3
 _SHOWN = 5
+_WITHOUT_VALUE = (True, 0.0, "")
+"""The sort key of an object without the field; it comes last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,8 @@ class Selection:
         if not self.sort_by:
             return tuple(items)
         keyed = [(_sort_key(item, self.sort_by), item) for item in items]
+        if all(key == _WITHOUT_VALUE for key, _ in keyed):
+            _suggest_resource([item for _, item in keyed], self.sort_by)
         return tuple(item for _, item in sorted(keyed, key=lambda pair: pair[0]))
 
 
@@ -149,15 +153,20 @@ def _sort_key(item: msgspec.Struct, path: tuple[str, ...]) -> tuple[bool, float,
     if isinstance(value, dict):
         if len(path) == 1:
             raise InputError(f"--sort-by {path[0]}: add a resource, such as {path[0]}.cpu")
-        meant = [name for name in value if name.rpartition("/")[2] == path[1] != name]
-        if meant and path[1] not in value:
-            raise InputError(f"--sort-by {'.'.join(path)}: did you mean {path[0]}.{' or '.join(meant)}?")
         value = _amount(path[1], value.get(path[1]))
     elif len(path) > 1:
         raise InputError(f"--sort-by {'.'.join(path)}: {path[0]} has no fields")
     if isinstance(value, (int, float)):
         return False, -float(value), ""
-    return (True, 0, "") if value is None else (False, 0, str(value))
+    return _WITHOUT_VALUE if value is None else (False, 0, str(value))
+
+
+def _suggest_resource(items: Sequence[msgspec.Struct], path: tuple[str, ...]) -> None:
+    """Raise `InputError` if the resource in *path*, which no item has, is the end of a resource's name."""
+    amounts = (value for item in items if isinstance(value := msgspec.to_builtins(item)[path[0]], dict))
+    meant = sorted({name for names in amounts for name in names if name.endswith(f"/{path[1]}")})
+    if meant:
+        raise InputError(f"--sort-by {'.'.join(path)}: did you mean {path[0]}.{' or '.join(meant)}?")
 
 
 def _amount(resource: str, quantity: object) -> float | None:
