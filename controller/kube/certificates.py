@@ -37,15 +37,14 @@ def is_issued_by(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def is_trusted(chain: Sequence[x509.Certificate], bundle: Sequence[x509.Certificate]) -> bool:
-    """Return whether *chain*, which begins with the leaf, leads to a certificate of *bundle*."""
-    if not chain:
-        return False
-    certificate, intermediates = chain[0], chain[1:]
+    """Return whether *chain*, which begins with the leaf, leads to a certificate of *bundle*.
+
+    Several CAs may have signed one intermediate certificate, so that the chain has branches.
+    """
+    reached, others = list(chain[:1]), list(chain[1:])
     for _ in range(_MAX_LENGTH):
-        if any(is_issued_by(authority, certificate) for authority in bundle):
+        if any(is_issued_by(authority, certificate) for authority in bundle for certificate in reached):
             return True
-        issuer = next((candidate for candidate in intermediates if is_issued_by(candidate, certificate)), None)
-        if issuer is None or issuer == certificate:
-            return False
-        certificate = issuer
+        reached = [issuer for issuer in others if any(is_issued_by(issuer, certificate) for certificate in reached)]
+        others = [certificate for certificate in others if certificate not in reached]
     return False

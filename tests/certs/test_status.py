@@ -3,8 +3,10 @@
 from datetime import UTC, datetime, timedelta
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
 
-from certs.authority import create_authority, issue, load_bundle
+from certs.authority import KeyPair, create_authority, issue, load_bundle
 from certs.reconciler import CertificateReconciler
 from certs.settings import CertificateSettings
 from certs.status import report
@@ -13,6 +15,16 @@ from certs.store import SERVING, DirectoryStore
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
 OLD, NEW = create_authority(NOW, 365 * DAY), create_authority(NOW, 365 * DAY)
 LEAF = issue(OLD, ["localhost"], now=NOW, validity=DAY)
+INTERMEDIATE = issue(OLD, ["intermediate"], now=NOW, validity=DAY)
+BELOW = issue(INTERMEDIATE, ["localhost"], now=NOW, validity=DAY)
+
+
+def cross_signed(pair: KeyPair, authority: KeyPair) -> KeyPair:
+    """Return *pair* with a certificate of another CA."""
+    builder = x509.CertificateBuilder().subject_name(pair.certificate.subject).serial_number(1)
+    builder = builder.issuer_name(authority.certificate.subject).public_key(pair.certificate.public_key())
+    builder = builder.not_valid_before(NOW).not_valid_after(NOW + DAY)
+    return KeyPair(builder.sign(authority.key, hashes.SHA256()), pair.key)
 
 
 @pytest.mark.parametrize(
@@ -21,6 +33,8 @@ LEAF = issue(OLD, ["localhost"], now=NOW, validity=DAY)
         pytest.param((LEAF,), (OLD,), True, id="issuer"),
         pytest.param((LEAF,), (NEW,), False, id="other-ca"),
         pytest.param((LEAF, NEW), (NEW,), False, id="other-ca-in-the-chain"),
+        pytest.param((BELOW, INTERMEDIATE, cross_signed(INTERMEDIATE, NEW)), (NEW,), True, id="cross-signed"),
+        pytest.param((BELOW, INTERMEDIATE), (NEW,), False, id="not-cross-signed"),
     ],
 )
 def test_only_the_chain_of_the_leaf_is_covered(tmp_path, monkeypatch, chain, bundle, covered):
