@@ -139,7 +139,7 @@ class ConsoleServer:
         return self._error(request, error.status, error.reason, str(error))
 
     def _error(self, request: web.Request, status: int, reason: str, message: str) -> web.Response:
-        headers = {"Connection": "close"} if status in {413, 429} else {}
+        headers = {"Connection": "close"} if status in {408, 413, 429} else {}
         if request.path.startswith(("/api/", "/events")):
             return _json(failure(status, reason, message), status=status, headers=headers)
         page = render("message.html", None, Query(), path="/", title=reason, message=message)
@@ -193,13 +193,24 @@ class ConsoleServer:
 
     async def _login(self, request: web.Request) -> web.StreamResponse:
         self._identity.check_origin(request, is_form=True)
-        form = await request.post()
+        form = await self._form(request)
         token, following = str(form.get("token", "")).strip(), _safe_path(str(form.get("next", "/")))
         if await self._identity.user_of(token) is None:
             return self._login_form(following, "The token is not valid, or has expired.", 401)
         response = web.Response(status=303, headers={"Location": following})
         self._identity.begin(response, token)
         return response
+
+    async def _form(self, request: web.Request) -> Mapping[str, object]:
+        """Return the body of *request*; until it is complete, the connection may be closed for a new one."""
+        self._busy.discard(request.protocol)
+        try:
+            async with asyncio.timeout(_FIRST_REQUEST_SECONDS):
+                return await request.post()
+        except (TimeoutError, ConnectionError) as error:
+            raise RefusedError(408, "RequestTimeout", "the request is not complete; try again") from error
+        finally:
+            self._busy.add(request.protocol)
 
     async def _logout(self, request: web.Request) -> web.StreamResponse:
         self._identity.check_origin(request, is_form=True)

@@ -242,6 +242,25 @@ async def test_connections_are_limited(model):
             writer.close()
 
 
+async def test_incomplete_forms_keep_no_connection(model, monkeypatch):
+    head = b"POST /login HTTP/1.1\r\nHost: localhost\r\nOrigin: http://localhost\r\nContent-Length: 100\r\n"
+    form = head + b"Content-Type: application/x-www-form-urlencoded\r\nExpect: 100-continue\r\n\r\ntoken="
+    async with console_of(model, port=0, max_connections=10) as console, console.server.serve(None) as port:
+        opened = [await asyncio.open_connection("127.0.0.1", port) for _ in range(10)]
+        for reader, writer in opened:
+            writer.write(form)
+            assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        reader, last = await asyncio.open_connection("127.0.0.1", port)
+        last.write(b"GET /login HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await reader.read()).startswith(b"HTTP/1.1 200 OK\r\n")
+        monkeypatch.setattr("console.server._FIRST_REQUEST_SECONDS", 0)
+        reader, later = await asyncio.open_connection("127.0.0.1", port)
+        later.write(form)
+        assert b"HTTP/1.1 408 Request Timeout\r\n" in await reader.readuntil(b"Timeout\r\n")
+        for writer in (last, later, *(writer for _, writer in opened)):
+            writer.close()
+
+
 async def test_open_stream_is_not_closed_for_new_connections(model):
     stream = b"GET /events?path=/ HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer op\r\n\r\n"
     async with console_of(model, port=0, max_connections=10) as console, console.server.serve(None) as port:
