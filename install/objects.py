@@ -282,7 +282,7 @@ def _documents(file: Path) -> Iterator[object]:
 def _with_label(document: object, file: Path) -> Manifest:
     manifest: Manifest = document if isinstance(document, dict) else {}
     kind = manifest.get("kind")
-    if kind not in MAPPINGS:
+    if not isinstance(kind, str) or kind not in MAPPINGS:
         raise ManifestError(f"{file.name}: {kind!r} is not a kind that can be installed")
     metadata = manifest.get("metadata")
     if not isinstance(metadata, dict) or not metadata.get("name"):

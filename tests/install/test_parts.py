@@ -95,6 +95,7 @@ def test_empty_folder_is_refused(tmp_path):
     ("text", "says"),
     [
         pytest.param(b"kind: Secret\nmetadata: {name: s}\n", "'Secret' is not a kind that", id="unknown-kind"),
+        pytest.param(b"kind: [Role]\n", r"\['Role'\] is not a kind that", id="list-of-kinds"),
         pytest.param(b"- a\n", "None is not a kind that can be installed", id="list"),
         pytest.param(b"kind: Role\n", "Role has no metadata.name", id="no-name"),
         pytest.param(b"kind: Role\nmetadata: [\n", "line 3, column 1: did not find", id="not-yaml"),
