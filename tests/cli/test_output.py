@@ -1,6 +1,7 @@
 """Tables, colors, help and formats of the output."""
 
 import io
+import json
 
 import pytest
 import yaml
@@ -54,11 +55,12 @@ def test_markup_and_escapes_in_names_are_printed_literally():
 
 
 @pytest.mark.parametrize("output", ["json", "yaml"])
-def test_unprintable_characters_of_names_are_escaped(run, tmp_path, output):
-    name = "ü\x9b2J\u202eq"
+@pytest.mark.parametrize("character", ["\x9b2J", "\u202e", "\u061c", "\U000e0041"])
+def test_unprintable_characters_of_names_are_escaped(run, tmp_path, output, character):
+    name = f"ü{character}q"
     printed = run("pending", "-f", write(tmp_path, job("j", {"cpu": 1}, queue=name)), "-o", output).out
-    assert printed.replace("\n", "").isascii()
-    assert yaml.safe_load(printed)["pending"][0]["queue"] == name
+    assert printed.replace("\n", "").isprintable()
+    assert (json.loads if output == "json" else yaml.safe_load)(printed)["pending"][0]["queue"] == name
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,6 @@ _GAP = "  "
 _MIN_WRAPPED = 20
 #: Begins of formulas; amounts may have a sign.
 _FORMULA = re.compile(r"[=@]|[+-](?!$|[\d.]+[A-Za-z]*$)", re.ASCII)
-#: Characters that JSON and YAML may contain, and that change what a terminal shows or in which order.
-_UNPRINTABLE = re.compile("[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff]")
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
 
@@ -246,7 +244,8 @@ def serialize(report: "msgspec.Struct", output: Format, head: Mapping[str, Any] 
 
     values = {"apiVersion": API_VERSION, **head, **msgspec.to_builtins(report)}
     text = _dump(values, output)
-    return _dump(values, output, ascii_only=True) if _UNPRINTABLE.search(text) else text
+    # As in tables, no character may change what a terminal shows or in which order.
+    return text if text.replace("\n", "").isprintable() else _dump(values, output, ascii_only=True)
 
 
 def _dump(values: Mapping[str, Any], output: Format, *, ascii_only: bool = False) -> str:
