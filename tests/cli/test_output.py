@@ -68,6 +68,7 @@ def test_unprintable_characters_of_names_are_escaped(run, tmp_path, output, char
     [
         pytest.param("=1+2", "'=1+2", id="formula"),
         pytest.param("@SUM(A1)", "'@SUM(A1)", id="function"),
+        pytest.param("\uff1d1+2", "'\uff1d1+2", id="full-width"),
         pytest.param("-2+3+cmd", "'-2+3+cmd", id="formula-with-a-sign"),
         pytest.param("-1.5Gi", "-1.5Gi", id="amount"),
         pytest.param("-", "-", id="none"),

@@ -26,8 +26,8 @@ API_VERSION = "cli.volcano-global.io/v1alpha1"
 
 _GAP = "  "
 _MIN_WRAPPED = 20
-#: Begins of formulas; amounts may have a sign.
-_FORMULA = re.compile(r"[=@]|[+-](?!$|[\d.]+[A-Za-z]*$)", re.ASCII)
+#: Begins of formulas, in Asian locales also of full width; amounts may have a sign.
+_FORMULA = re.compile(r"[=@\uff1d\uff0b\uff0d\uff20]|[+-](?!$|[\d.]+[A-Za-z]*$)", re.ASCII)
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
 
