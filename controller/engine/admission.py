@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from controller.engine.context import Context, SharedResults
 from controller.engine.fairness.ordering import HeadIterator
+from controller.engine.fairness.pending_order import FifoHeads
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import FittingTournament, Head, LeafIterator, SchedulableClass
 from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
@@ -67,6 +68,7 @@ class AdmissionPass:
         """The requirements of the leaf opened last, as a set of slots in both forms."""
         self._most = most
         self._gang_trials = SharedResults[HyperJobGang, GangTrial]()
+        self._heads = SharedResults[None, FifoHeads]()
         self.renew_borrowing_policy()
 
     def renew_borrowing_policy(self) -> None:
@@ -273,7 +275,7 @@ class AdmissionPass:
         current = self.context.queue_usage.current_quota()
         quotas = [quota for quota in (self.quota, current) if quota is not None]
         placer = GangPlacer(
-            self.context.order,
+            self._heads.get(self.context.changes, None, lambda: FifoHeads(self.context.order)),
             self.context.feasibility_cache,
             quotas,
             self.context.active_reservations(),

@@ -10,6 +10,7 @@ from itertools import chain, islice
 from typing import Final
 
 from controller.engine.context import Context, SharedResults
+from controller.engine.fairness.pending_order import FifoHeads
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.plan import Wait
@@ -37,10 +38,11 @@ class PendingReasons:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._gang_refusals = SharedResults[HyperJobGang, Refusal | None]()
+        self._heads = SharedResults[None, FifoHeads]()
 
     def begin_publication(self) -> None:
         """Discard what queries between the parts of the cycle have found, in states before its end."""
-        self._gang_refusals = SharedResults()
+        self._gang_refusals, self._heads = SharedResults(), SharedResults()
 
     def of_workload(self, uid: WorkloadUid) -> Refusal | None:
         """Return why a workload is pending, ``None`` where it is not pending or not evaluated yet."""
@@ -91,7 +93,8 @@ class PendingReasons:
         if any(not queues <= quota.tree.nodes.keys() for quota in quotas):
             return None  # parts or queues were added or removed since the last cycle
         reservations, borrowing = context.active_reservations(), context.borrowing_policy()
-        placer = GangPlacer(context.order, context.feasibility_cache, quotas, reservations, borrowing)
+        heads = self._heads.get((context.changes, context.planned_at), None, lambda: FifoHeads(context.order))
+        placer = GangPlacer(heads, context.feasibility_cache, quotas, reservations, borrowing)
         return placer.place(gang).refusal
 
     def _reservation_refusal(self, workload_class: WorkloadClass) -> Refusal | None:

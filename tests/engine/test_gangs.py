@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from controller.engine.fairness.pending_order import FifoHeads
 from controller.engine.lifecycle.gangs import GangPlacer
 from controller.engine.policy import Policy, Tenant
 from controller.engine.reasons import Reason, Refusal
@@ -147,7 +148,7 @@ def test_borrowing_is_evaluated_until_too_few_parts_are_left(minimum, asked):
     gang = scenario.by_name("part-0").gang
     context = scenario.state.context
     quotas = [context.queue_usage.quota()]
-    placer = GangPlacer(context.order, context.feasibility_cache, quotas, None, borrowing)
+    placer = GangPlacer(FifoHeads(context.order), context.feasibility_cache, quotas, None, borrowing)
     trial = placer.place(gang)
     assert trial.refusal is not None
     assert trial.refusal.subject == "Job ml/part-0 (BlockedByFairShare)"

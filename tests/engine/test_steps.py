@@ -174,6 +174,25 @@ def test_head_of_a_fifo_queue_is_searched_once_for_all_reasons(monkeypatch):
     assert len(searched) <= 3
 
 
+def test_head_of_a_fifo_queue_is_searched_once_for_all_hyperjobs(monkeypatch):
+    state, searched = Engine(), []
+    state.queue_changed(Queue(QueueName("a"), fifo=True))
+    state.queue_changed(Queue(QueueName("b")))
+    state.cluster_changed(cluster("m", cpu=100), 1)
+    state.workload_changed(workload("r", {"cpu": 1}, queue="b", on="m", admitted_at=1), 1)
+    state.workload_changed(workload("head", {"cpu": 100}, queue="a", priority=9), 1)
+    for number in range(30):
+        gang = HyperJobGang(f"h-{number}/1", 2, 2)
+        for queue in ("a", "b"):
+            state.workload_changed(workload(f"{queue}-{number}", {"cpu": 1}, queue=queue, gang=gang), 1)
+    order = state.context.order
+    blocking_head = order.blocking_head
+    monkeypatch.setattr(order, "blocking_head", lambda queue: searched.append(queue) or blocking_head(queue))
+
+    assert not finish(state.plan_in_steps(1000)).decisions
+    assert searched.count("a") <= 6
+
+
 EVICTING = EvictionPolicy(enabled=True, min_runtime_ms=0)
 
 

@@ -10,7 +10,7 @@ from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadUid
 
 #: Workloads on hold in a queue that are visited for each position.
 _MAX_HELD = 100
@@ -42,18 +42,6 @@ class PendingOrder:
         return self.first_of(
             queue, [workload_class for workload_class in classes if workload_class.inadmissible is None]
         )
-
-    def head_before(self, part: Workload) -> Workload | None:
-        """Return the head of a fifo queue that a HyperJob's *part* waits behind (O5), ``None`` if there is none.
-
-        A HyperJob that waits behind a head itself holds up no other one: two could wait for each other for ever.
-        """
-        head = self.blocking_head(part.queue)
-        if head is None or head.gang == part.gang:
-            return None
-        others = self.workloads.pending_parts(head.gang) if head.gang is not None else ()
-        heads = (self.blocking_head(queue) for queue in {other.queue for other in others})
-        return None if any(other is not None and other.gang != head.gang for other in heads) else head
 
     def queue_head(self, queue: QueueName) -> Workload | None:
         """Return the first workload of a queue that is not nominated; ``None`` while its eviction is in progress."""
@@ -133,3 +121,33 @@ class PendingOrder:
         if self.policy.tenant_fairness == "NamespaceFirst":
             return lambda workload: (ratios[workload.namespace], key_of(workload))
         return lambda workload: (key_of(workload)[0], ratios[workload.namespace], key_of(workload))
+
+
+class FifoHeads:
+    """The heads of fifo queues that HyperJob parts wait behind (O5), each found once; valid for one state.
+
+    A HyperJob that waits behind a head itself holds up no other one: two could wait for each other for ever.
+    """
+
+    def __init__(self, order: PendingOrder) -> None:
+        self.workloads = order.workloads
+        self._order = order
+        self._heads: dict[QueueName, Workload | None] = {}
+
+    def before(self, part: Workload) -> Workload | None:
+        """Return the head that *part* waits behind, also where a part elsewhere is tried; ``None`` if none."""
+        if part.queue not in self._heads:
+            head = self._order.blocking_head(part.queue)
+            self._heads[part.queue] = None if head is None or self._is_held_up(head.gang) else head
+        head = self._heads[part.queue]
+        return None if head is None or head.gang == part.gang else head
+
+    def _is_held_up(self, gang: HyperJobGang | None) -> bool:
+        """Return whether too few parts of *gang* can start without those behind the heads of fifo queues."""
+        gangs = self.workloads.gangs
+        if gang is None or not gangs.is_all_or_nothing(gang):
+            return False
+        parts = self.workloads.pending_parts(gang)
+        heads = {queue: self._order.blocking_head(queue) for queue in {part.queue for part in parts}}
+        free = sum((head := heads[part.queue]) is None or head.gang == gang for part in parts)
+        return free < gangs.missing(gang)

@@ -7,13 +7,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
-from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.fairness.pending_order import FifoHeads
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
-from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
@@ -46,21 +45,19 @@ class GangPlacer:
 
     def __init__(
         self,
-        order: PendingOrder,
+        heads: FifoHeads,
         feasibility_cache: FeasibilityCache,
         quotas: Sequence[Quota],
         reservations: ActiveReservations | None,
         borrowing: BorrowingPolicy | None,
     ) -> None:
-        self._order = order
-        self._workloads = order.workloads
+        self._heads = heads
+        self._workloads = heads.workloads
         self._feasibility_cache = feasibility_cache
         self._quotas = quotas
         """Settled and, where it differs, current usage."""
         self._reservations = reservations
         self._borrowing = borrowing
-        self._heads = dict[QueueName, Workload | None]()
-        """Of the fifo queues of the gang, the heads that its parts wait behind."""
 
     def place(self, gang: HyperJobGang) -> GangTrial:
         """Try to place the pending parts of *gang* together, in order.
@@ -129,7 +126,7 @@ class GangPlacer:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
             return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
-        head = self._head_before(workload)
+        head = self._heads.before(workload)
         if head is not None:
             return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
         refusals = (quota.refusal(quota.tree.nodes[workload_class.queue], workload_class.charge) for quota in quotas)
@@ -143,12 +140,6 @@ class GangPlacer:
         if isinstance(choice, Choice) and self._reservations is not None:
             return self._reservations.resolve(workload, feasibility, choice, quotas[0])
         return choice
-
-    def _head_before(self, part: Workload) -> Workload | None:
-        """Return the head of a fifo queue that *part* waits behind (O5), also where a part elsewhere is tried."""
-        if part.queue not in self._heads:
-            self._heads[part.queue] = self._order.head_before(part)
-        return self._heads[part.queue]
 
     def _place_on_reservation(self, part: Workload, feasibility: ClassFeasibility) -> Choice | None:
         """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""

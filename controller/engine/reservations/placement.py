@@ -8,7 +8,7 @@ no usage.
 from collections.abc import Collection, Mapping, Sequence
 from fractions import Fraction
 
-from controller.engine.fairness.pending_order import PendingOrder
+from controller.engine.fairness.pending_order import FifoHeads, PendingOrder
 from controller.engine.placement.division import has_static_weights
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
@@ -96,8 +96,8 @@ class ReservationPlanner:
         Those behind another workload in a fifo queue are left out: they could not use the capacity (O5).
         """
         pending = self._workloads.pending_parts(gang)
-        heads = {part.queue: self._order.head_before(part) for part in {part.queue: part for part in pending}.values()}
-        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in pending if heads[part.queue] is None)
+        heads = FifoHeads(self._order)
+        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in pending if heads.before(part) is None)
         parts = [
             part
             for part, workload_class in classes
