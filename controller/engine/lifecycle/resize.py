@@ -14,7 +14,6 @@ from controller.engine.policy import Resize
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.quota import Quota
 from controller.engine.state.resources import scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadUid
@@ -94,9 +93,9 @@ class ResizeTracker:
             return False
         if admission is None:
             return True
-        return _fits_quota(self._queue_usage.quota(), workload, admission) and all(
+        return all(
             self._fits_cluster(workload, cluster_charge) for cluster_charge in admission.cluster_charges
-        )
+        ) and self._fits_quota(workload, admission)
 
     def _fits_cluster(self, workload: Workload, own: ClusterCharge) -> bool:
         """Return whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
@@ -110,9 +109,13 @@ class ResizeTracker:
             amount <= free.get(name, 0) + own.charge.get(name, 0) for name, amount in required.items() if amount > 0
         )
 
-
-def _fits_quota(quota: Quota, workload: Workload, admission: Admission) -> bool:
-    node = quota.tree.nodes.get(workload.queue, quota.tree.root)
-    trial = quota.overlay()
-    trial.add_assumed(node, scale(admission.charge, -1))
-    return trial.refusal(node, admission.charge) is None and trial.fits_capacity(node, admission.charge)
+    def _fits_quota(self, workload: Workload, admission: Admission) -> bool:
+        quota = self._queue_usage.quota()
+        node = quota.tree.nodes.get(workload.queue, quota.tree.root)
+        trial = quota.overlay()
+        trial.add_assumed(node, scale(admission.charge, -1))
+        if trial.refusal(node, admission.charge) is not None:
+            return False
+        if quota.capacity is None:
+            return True
+        return trial.fits_capacity(node, admission.charge, self._cluster_usage.overcommitted(without=admission))

@@ -537,13 +537,16 @@ class ClusterUsage:
             else:
                 self._resized.pop(own.cluster, None)
 
-    def overcommitted(self) -> Resources:
-        """Return what usable clusters with resized workloads are charged beyond their capacity.
+    def overcommitted(self, *, without: Admission | None = None) -> Resources:
+        """Return what usable clusters with resized workloads are charged beyond their capacity, perhaps *without* one.
 
         It occupies nothing of the other clusters.
         """
+        own = {charge.cluster: charge.charge for charge in without.cluster_charges} if without is not None else {}
         states = (self._states[name] for name in self._resized if name in self._states)
-        usable = (state.headroom_after_evictions for state in states if state.is_usable)
+        usable = (
+            add(state.headroom_after_evictions, own.get(state.name, EMPTY)) for state in states if state.is_usable
+        )
         return total(positive(scale(headroom, -1)) for headroom in usable)
 
     def current_root_limit(self) -> Resources:

@@ -193,13 +193,18 @@ class Quota:
         limit = self.limits[ROOT].limit.get(resource, 0)
         return limit if self.capacity is None else min(limit, self.capacity.get(resource, 0))
 
-    def fits_capacity(self, node: Node, charge: Resources) -> bool:
-        """Return whether *charge* leaves the reserved quota below the root within what exists."""
+    def fits_capacity(self, node: Node, charge: Resources, overcommitted: Resources) -> bool:
+        """Return whether *charge* leaves the reserved quota below the root within what exists.
+
+        What others have *overcommitted* takes nothing of it.
+        """
         if self.capacity is None:
             return True
         for resource, amount in charge.items():
             *_, (root, raised) = self.reserved_quota_increases(node, resource, amount)
-            free = self.divisible(resource) - self._reserved_below[root.name].get(resource, 0)
+            existing = self.capacity.get(resource, 0) + overcommitted.get(resource, 0)
+            limit = min(self.limits[root.name].limit.get(resource, 0), existing)
+            free = limit - self._reserved_below[root.name].get(resource, 0)
             if amount > 0 and raised > free and root.limits_resource(resource):
                 return False
         return True
