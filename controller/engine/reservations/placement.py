@@ -57,22 +57,24 @@ class ReservationPlanner:
         if gang is None or not self._workloads.gangs.is_all_or_nothing(gang):
             charges = ReservationPlacer(self.feasibility_cache, unavailable).place(workload_class.requirements)
             return {workload.uid: charges} if charges else {}
+        sorter = PartSorter(self._placeable_parts(gang), self._workloads.pending, self.feasibility_cache)
         for order in PartOrder:
             sparing = order is not PartOrder.BY_NAME
             placer = ReservationPlacer(self.feasibility_cache, unavailable, sparing=sparing)
-            placed = self._place_gang(gang, order, placer)
+            # Parts with a reservation come first.
+            parts = sorted(sorter.in_order(order), key=lambda part: part.reservation is None)
+            placed = self._place_gang(gang, parts, placer)
             if placed is not None:
                 return placed
         return {}
 
     def _place_gang(
-        self, gang: HyperJobGang, order: PartOrder, placer: "ReservationPlacer"
+        self, gang: HyperJobGang, parts: Sequence[Workload], placer: "ReservationPlacer"
     ) -> PlacedReservations | None:
-        """Return what to reserve for as many parts of *gang* as fit together; ``None`` if too few fit."""
+        """Return what to reserve for as many *parts* of *gang* as fit together; ``None`` if too few fit."""
         present = self._queue_usage.quota()
         quota = Quota(present.tree, present.limits, {})
         placed: dict[WorkloadUid, ClusterReservations] = {}
-        parts = self._parts_in_order(gang, order)
         spare = len(parts) - self._workloads.gangs.missing(gang)
         for part in parts if spare >= 0 else ():
             requirements, node = self._workloads.pending.class_of(part.uid).requirements, quota.tree.nodes[part.queue]
@@ -90,21 +92,18 @@ class ReservationPlanner:
                 placed[part.uid] = charges
         return placed if spare >= 0 else None
 
-    def _parts_in_order(self, gang: HyperJobGang, order: PartOrder) -> list[Workload]:
-        """Return the pending parts in placement order, parts with a reservation first.
+    def _placeable_parts(self, gang: HyperJobGang) -> list[Workload]:
+        """Return the pending parts that capacity could admit.
 
         Those behind another workload in a fifo queue are left out: they could not use the capacity (O5).
         """
-        pending = self._workloads.pending_parts(gang)
-        heads = FifoHeads(self._order)
-        classes = ((part, self._workloads.pending.class_of(part.uid)) for part in pending if heads.before(part) is None)
-        parts = [
+        pending, heads = self._workloads.pending, FifoHeads(self._order)
+        classes = ((part, pending.class_of(part.uid)) for part in self._workloads.pending_parts(gang))
+        return [
             part
             for part, workload_class in classes
-            if workload_class.inadmissible is None and workload_class.is_waiting
+            if workload_class.inadmissible is None and workload_class.is_waiting and heads.before(part) is None
         ]
-        ordered = PartSorter(parts, self._workloads.pending, self.feasibility_cache).in_order(order)
-        return sorted(ordered, key=lambda part: part.reservation is None)
 
 
 class ReservationPlacer:
