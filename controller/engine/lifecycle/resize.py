@@ -14,7 +14,7 @@ from controller.engine.policy import Resize
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.cluster_usage import ClusterUsage, earliest
 from controller.engine.state.queue_usage import QueueUsage
-from controller.engine.state.resources import scale
+from controller.engine.state.resources import add, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadUid
 
@@ -118,4 +118,6 @@ class ResizeTracker:
             return False
         if quota.capacity is None:
             return True
-        return trial.fits_capacity(node, admission.charge, self._cluster_usage.overcommitted(without=admission))
+        # What others have overcommitted takes nothing of what exists.
+        existing = add(quota.capacity, self._cluster_usage.overcommitted(without=admission))
+        return trial.fits_root(node, admission.charge, existing)

@@ -530,8 +530,10 @@ class ClusterUsage:
         return self._root_limit
 
     def track_resized(self, workload: Workload, count: int) -> None:
-        """Add or remove, by a *count* of 1 or -1, a workload whose resize was not accepted."""
-        for own in workload.admission.cluster_charges if workload.admission is not None else ():
+        """Add or remove, by a *count* of 1 or -1, the charges of *workload* if its resize was not accepted."""
+        if not workload.has_resized or workload.admission is None:
+            return
+        for own in workload.admission.cluster_charges:
             if charged := nonzero(add(self._resized.get(own.cluster, EMPTY), scale(own.charge, count))):
                 self._resized[own.cluster] = charged
             else:

@@ -216,11 +216,10 @@ class UsageTracker:
 
     def update(self, before: Workload | None, workload: Workload, now: int) -> bool:
         """Replace the charges of *before* by those of *workload*; return whether external usage may fall then."""
-        if before is not None and before.has_resized:
+        if before is not None:
             self._clusters.track_resized(before, -1)
         may_fall = self._replace(before, workload, now)
-        if workload.has_resized:
-            self._clusters.track_resized(workload, 1)
+        self._clusters.track_resized(workload, 1)
         return may_fall
 
     def _replace(self, before: Workload | None, workload: Workload, now: int) -> bool:
@@ -259,8 +258,7 @@ class UsageTracker:
 
     def release(self, workload: Workload, now: int) -> None:
         """Free the queue of *workload*; what it holds on clusters is external usage from now on."""
-        if workload.has_resized:
-            self._clusters.track_resized(workload, -1)
+        self._clusters.track_resized(workload, -1)
         self._end_transition(workload)
         if workload.admission is not None:
             self._clusters.release_usage(workload.admission, now)
@@ -268,7 +266,7 @@ class UsageTracker:
 
     def remove_or_orphan(self, before: Workload, after: Workload | None, now: int) -> None:
         """Remove the charges of *before*; where its pods stay running after it is as *after*, orphan them instead."""
-        if after is None and before.has_resized:
+        if after is None:
             self._clusters.track_resized(before, -1)
         admission, successor = before.admission, after.admission if after is not None else None
         left = _left_running(before, after)

@@ -193,17 +193,11 @@ class Quota:
         limit = self.limits[ROOT].limit.get(resource, 0)
         return limit if self.capacity is None else min(limit, self.capacity.get(resource, 0))
 
-    def fits_capacity(self, node: Node, charge: Resources, overcommitted: Resources) -> bool:
-        """Return whether *charge* leaves the reserved quota below the root within what exists.
-
-        What others have *overcommitted* takes nothing of it.
-        """
-        if self.capacity is None:
-            return True
+    def fits_root(self, node: Node, charge: Resources, capacity: Resources) -> bool:
+        """Return whether *charge* leaves the reserved quota below the root within *capacity* and the root's limit."""
         for resource, amount in charge.items():
             *_, (root, raised) = self.reserved_quota_increases(node, resource, amount)
-            existing = self.capacity.get(resource, 0) + overcommitted.get(resource, 0)
-            limit = min(self.limits[root.name].limit.get(resource, 0), existing)
+            limit = min(self.limits[root.name].limit.get(resource, 0), capacity.get(resource, 0))
             free = limit - self._reserved_below[root.name].get(resource, 0)
             if amount > 0 and raised > free and root.limits_resource(resource):
                 return False
