@@ -73,7 +73,7 @@ def confirmed_record(
     return AdmissionRecord(
         queue=workload.queue,
         charge=positive(_charge_to_record(workload, admission, before=before, targets=targets)) or _ZERO_CHARGE,
-        clusters=tuple(booking.cluster for booking in admission.cluster_charges),
+        clusters=tuple(charge.cluster for charge in admission.cluster_charges),
         admitted_at=before.admitted_at,
         waiting_since=before.waiting_since,
         evictions=before.evictions,
@@ -102,7 +102,7 @@ def _charge_to_record(
         # The targets may be newer than the admission.
         return elementwise_min(elementwise_max(before.charge, placed), admission.charge)
     placed = scale(requirements.replica_requests, max(counts)) if counts else requirements.requests
-    largest = reduce(elementwise_max, (booking.charge for booking in admission.cluster_charges), EMPTY)
+    largest = reduce(elementwise_max, (charge.charge for charge in admission.cluster_charges), EMPTY)
     copy = elementwise_min(elementwise_max(before.charge_of_copy, placed), largest)
     return scale(copy, len(admission.cluster_charges))
 
@@ -164,7 +164,7 @@ def admitted_record(
     return AdmissionRecord(
         queue=workload.queue,
         charge=positive(admission.charge) or _ZERO_CHARGE,
-        clusters=tuple(booking.cluster for booking in admission.cluster_charges),
+        clusters=tuple(charge.cluster for charge in admission.cluster_charges),
         admitted_at=admission.admitted_at,
         waiting_since=workload.created_at,
         evictions=before.evictions if before else 0,

@@ -85,7 +85,7 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     refusal: Refusal | None = None
     position: int | None = None
     assignments: tuple[Assignment, ...] = ()
-    bookings: tuple[ClusterCharge, ...] = ()
+    cluster_charges: tuple[ClusterCharge, ...] = ()
     extra: tuple[tuple[str, str | int], ...] = ()
     """Further fields by name, which only some decisions have."""
 
@@ -132,7 +132,7 @@ class RecordBuilder:
             _admission_rule(decision),
             utilization=self._queue_utilization(workload.queue),
             assignments=decision.clusters,
-            bookings=admission.cluster_charges,
+            cluster_charges=admission.cluster_charges,
             extra=tuple(extra),
         )
 
@@ -156,7 +156,7 @@ class RecordBuilder:
             RULES[decision.reason],
             decision.reason,
             self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
-            bookings=admission.cluster_charges if admission else (),
+            cluster_charges=admission.cluster_charges if admission else (),
             extra=tuple(extra),
         )
 
@@ -216,8 +216,10 @@ def _rule(refusal: Refusal) -> str:
 
 def _requeue_record(workload: Workload) -> DecisionRecord:
     admission = workload.admission
-    bookings = admission.cluster_charges if admission else ()
-    return DecisionRecord("Requeue", workload, admission.charge if admission else EMPTY, "R1", bookings=bookings)
+    cluster_charges = admission.cluster_charges if admission else ()
+    return DecisionRecord(
+        "Requeue", workload, admission.charge if admission else EMPTY, "R1", cluster_charges=cluster_charges
+    )
 
 
 def _update_record(update: RecordUpdate, request: Resources) -> DecisionRecord:
@@ -231,7 +233,7 @@ def _update_record(update: RecordUpdate, request: Resources) -> DecisionRecord:
             ("nominationRank", nomination.rank),
         ]
     elif reservation is not None:
-        clusters = ", ".join(booking.cluster for booking in reservation.cluster_charges)
+        clusters = ", ".join(charge.cluster for charge in reservation.cluster_charges)
         extra = [("reservedSince", reservation.since), ("reservedCluster", clusters)]
     is_nomination = nomination is not None or update.workload.nomination is not None
     return DecisionRecord("Keep", update.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
@@ -294,11 +296,11 @@ def _record_message(record: DecisionRecord) -> str:
 
 def _cluster_fields(record: DecisionRecord) -> list[Fields]:
     replicas = {target.name: target.replicas for target in record.assignments}
-    if not record.bookings:
+    if not record.cluster_charges:
         return [{"name": name, "replicas": count, "charge": {}} for name, count in replicas.items()]
     return [
         {"name": part.cluster, "replicas": replicas.get(part.cluster), "charge": _format_requests(part.charge)}
-        for part in record.bookings
+        for part in record.cluster_charges
     ]
 
 
