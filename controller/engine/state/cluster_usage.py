@@ -94,11 +94,11 @@ class ClusterState:
             self._headroom = subtract(subtract(self.allocatable, self.external_usage), self.charged)
         return self._headroom
 
-    def holdable(self, charge: Resources, uncertain: Resources) -> Resources:
-        """Return what of *charge*, one of the charges, the cluster can hold next to the others; all where unknown.
+    def fitting_part(self, charge: Resources, uncertain: Resources) -> Resources:
+        """Return the part of *charge*, which is charged here, that fits next to the other charges; all where unknown.
 
-        Others with *uncertain* charges may run less: a resize is charged whether it fits or not (D7), and what does
-        not fit does not run.
+        Of the other charges the *uncertain* ones do not count: a resize is charged whether it fits or not (D7), and
+        what does not fit does not run.
         """
         if self.is_unknown or all(amount >= 0 for amount in self.headroom.values()):
             return charge
@@ -379,7 +379,7 @@ class ClusterUsage:
         )
         for cluster_charge in admission.cluster_charges:
             cluster_state = self.cluster_state(cluster_charge.cluster)
-            ended = self._holdable(cluster_charge) if admission.resized else cluster_charge.charge
+            ended = self._running_charge(cluster_charge) if admission.resized else cluster_charge.charge
             cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             charged_next = retained.get(cluster_charge.cluster)
             freed = ended if charged_next is None else positive(subtract(ended, charged_next))
@@ -392,15 +392,17 @@ class ClusterUsage:
             if admission.reported:
                 cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
 
-    def holdable(self, admission: Admission) -> Admission:
-        """Return what of *admission*, one of those charged, runs: of a resized one what its clusters can hold."""
+    def running_part(self, admission: Admission) -> Admission:
+        """Return the part of *admission*, which is charged, that runs: of a resized one what fits its clusters."""
         if not admission.resized:
             return admission
-        charges = tuple(ClusterCharge(charge.cluster, self._holdable(charge)) for charge in admission.cluster_charges)
+        charges = tuple(
+            ClusterCharge(charge.cluster, self._running_charge(charge)) for charge in admission.cluster_charges
+        )
         return replace(admission, cluster_charges=charges, charge=total(charge.charge for charge in charges))
 
-    def _holdable(self, own: ClusterCharge) -> Resources:
-        return self.cluster_state(own.cluster).holdable(own.charge, self._resized.get(own.cluster, EMPTY))
+    def _running_charge(self, own: ClusterCharge) -> Resources:
+        return self.cluster_state(own.cluster).fitting_part(own.charge, self._resized.get(own.cluster, EMPTY))
 
     def add_orphans(self, admission: Admission, workload: Workload, now: int) -> None:
         """Turn the charges of *admission* into external usage for which the queue of *workload* stays charged."""

@@ -274,7 +274,7 @@ class UsageTracker:
             self.remove(before, now, successor=successor)
             return
         self._end_transition(before)
-        orphaned = self._clusters.holdable(_restrict_to(admission, left))
+        orphaned = self._clusters.running_part(_restrict_to(admission, left))
         gone = _without(admission, orphaned)
         self._clusters.remove_usage(gone, now, successor=successor)
         self._clusters.add_orphans(orphaned, before, now)
