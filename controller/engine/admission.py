@@ -20,13 +20,13 @@ from controller.engine.lifecycle.gangs import GangPlacer, GangTrial
 from controller.engine.plan import Admit, Assume, Decision
 from controller.engine.reasons import Refusal
 from controller.engine.reservations.active import ActiveReservations
-from controller.engine.reservations.nominations import Nominations
+from controller.engine.reservations.nominations import Nominations, set_aside
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import QueueingHint, SlotsByQueue, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
-from controller.engine.state.resources import EMPTY, Resources, add
+from controller.engine.state.resources import Resources, nonzero, subtract
 from controller.engine.state.workloads import (
     Admission,
     Choice,
@@ -87,20 +87,19 @@ class AdmissionPass:
 
     def admit_nominated(self, nominations: Nominations) -> None:
         """Admit nominated workloads that fit now; retain free capacity for older ones that do not fit yet (P5)."""
-        retained: dict[ClusterName, Resources] = {}
-        seen: set[WorkloadUid] = set()
-        for workload, _ in nominations.in_order():
-            if workload.uid in seen:
-                continue
-            parts = nominations.parts_with(workload)
-            seen.update(part.uid for part, _ in parts)
-            choices = nominations.choose_all(parts, retained, self.quota, self.now)
+        units = nominations.units()
+        retained, younger = dict[ClusterName, Resources](), dict[ClusterName, Resources]()
+        for parts in units:
+            set_aside(younger, parts)
+        for parts in units:
+            for _, nomination in parts:
+                younger[nomination.cluster] = nonzero(subtract(younger[nomination.cluster], nomination.requests))
+            choices = nominations.choose_all(parts, retained, younger, self.quota, self.now)
             workloads = [part for part, _ in parts]
             if choices is None or not self.are_estimates_settled(list(zip(workloads, choices, strict=True))):
-                for _, nomination in parts:
-                    retained[nomination.cluster] = add(retained.get(nomination.cluster, EMPTY), nomination.requests)
+                set_aside(retained, parts)
                 continue
-            gang = workload.gang if len(parts) > 1 else None
+            gang = workloads[0].gang if len(parts) > 1 else None
             for part, choice in zip(workloads, choices, strict=True):
                 self.admit(part, choice, plan=f"{gang.key}@{self.now}" if gang is not None else "")
 

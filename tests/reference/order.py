@@ -339,15 +339,17 @@ class Model:
     def admit_nominated(self) -> None:
         """P5: admit nominated workloads that fit, in order; free capacity is retained for the others."""
         kept: list[str] = []
-        for name, nominated in list(self.nominated.items()):
+        in_order = list(self.nominated.items())
+        for position, (name, nominated) in enumerate(in_order):
             job = self.tree.jobs[name]
             del self.settled[name], self.nominated[name]
+            younger = {other: at for other, at in in_order[position + 1 :] if at == nominated}
             usage = {**self.current, **{other: self.nominated[other] for other in kept}}
             names = [cluster.name for cluster in self.candidates(job)]
             names = [
                 candidate
                 for candidate in names
-                if self.has_room(job, candidate) and self.fits_beside(job, candidate, usage)
+                if self.fits_before(job, candidate, usage, younger if candidate == nominated else {})
             ]
             if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
                 at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
@@ -357,6 +359,16 @@ class Model:
             else:
                 self.settled[name] = self.nominated[name] = nominated
                 kept.append(name)
+
+    def fits_before(self, job: Job, cluster: str, usage: Running, younger: Running) -> bool:
+        """Return whether a nominated job fits, where *younger* nominations do not bind it."""
+        settled, nominated = self.settled, self.nominated
+        self.settled = {name: at for name, at in settled.items() if name not in younger}
+        self.nominated = {name: at for name, at in nominated.items() if name not in younger}
+        try:
+            return self.has_room(job, cluster) and self.fits_beside(job, cluster, usage)
+        finally:
+            self.settled, self.nominated = settled, nominated
 
     def fits_beside(self, job: Job, cluster: str, usage: Running) -> bool:
         """Return whether a nominated job fits in addition to *usage*, which includes what is retained for others."""

@@ -4,6 +4,7 @@ A nomination expires after a while, and when it has become infeasible. ``preempt
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
@@ -13,9 +14,16 @@ from controller.engine.state.cluster_usage import ClusterState, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import UsageTracker
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, elementwise_min, positive, subtract
+from controller.engine.state.resources import EMPTY, Resources, add, elementwise_min, nonzero, positive, subtract
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import Choice, ClusterCharge, Nomination, Workload, WorkloadUid
+from controller.engine.state.workloads import (
+    Choice,
+    ClusterCharge,
+    HyperJobGang,
+    Nomination,
+    Workload,
+    WorkloadUid,
+)
 
 NominatedParts = Sequence[tuple[Workload, Nomination]]
 """Nominated workloads that start together: the parts of a HyperJob (G1), else a single workload."""
@@ -38,27 +46,26 @@ class Nominations:
             key=lambda pair: (pair[1].since, pair[1].rank, pair[0].namespace, pair[0].name, pair[0].uid),
         )
 
-    def parts_with(self, workload: Workload) -> list[tuple[Workload, Nomination]]:
-        """Return the nominated workloads that start together with *workload*, in order."""
-        gang = workload.gang
-        if gang is None or self._workloads.gangs.missing(gang) <= 1:
-            return [(workload, workload.nomination)] if workload.nomination is not None else []
-        return [(part, nomination) for part, nomination in self.in_order() if part.gang == gang]
+    def units(self) -> list[NominatedParts]:
+        """Return the nominated workloads by what starts together, in order."""
+        gangs, units = self._workloads.gangs, dict[HyperJobGang | WorkloadUid, list[tuple[Workload, Nomination]]]()
+        for workload, nomination in self.in_order():
+            gang = workload.gang
+            unit = workload.uid if gang is None or gangs.missing(gang) <= 1 else gang
+            units.setdefault(unit, []).append((workload, nomination))
+        return list(units.values())
 
     def expire(self, policy: Policy, now: int, assume: Assume) -> list[RecordUpdate]:
         """Withdraw expired and infeasible nominations, newest first; for a gang, of all parts."""
-        updates = []
-        seen: set[WorkloadUid] = set()
-        for workload, _ in reversed(self.in_order()):
-            if workload.uid in seen:
-                continue
-            parts = self.parts_with(workload)
-            seen.update(part.uid for part, _ in parts)
+        updates, younger = [], dict[ClusterName, Resources]()
+        for parts in reversed(self.units()):
             has_expired = any(self._has_expired(part, nomination, policy, now) for part, nomination in parts)
-            if has_expired or self._is_infeasible(parts, policy, now):
+            if has_expired or self._is_infeasible(parts, younger, policy, now):
                 for part, _ in reversed(parts):
                     updates.append(RecordUpdate(part, None))
                     assume(part.nominated_as(None), now)
+            else:
+                set_aside(younger, parts)
         return updates
 
     def next_expiry(self, policy: Policy, now: int) -> int | None:
@@ -68,11 +75,16 @@ class Nominations:
         return earliest((*(nomination.since + policy.head_reservation.max_ms for nomination in nominations), *quiet))
 
     def choose_all(
-        self, parts: NominatedParts, retained: Mapping[ClusterName, Resources], settled: Quota, now: int
+        self,
+        parts: NominatedParts,
+        retained: Mapping[ClusterName, Resources],
+        younger: Mapping[ClusterName, Resources],
+        settled: Quota,
+        now: int,
     ) -> list[Choice] | None:
         """Return the choices for *parts* that start together; ``None`` while one of them does not fit.
 
-        Capacity *retained* for older nominations is not free.
+        Capacity *retained* for older nominations is not free; what *younger* ones set aside is, on the same cluster.
         """
         choices = list[Choice]()
         # The nominations of these parts must not count against themselves.
@@ -81,7 +93,7 @@ class Nominations:
         current = self._usage.queue_usage.current_quota()
         quotas = [quota.overlay() for quota in (settled, current) if quota is not None]
         for part, nomination in parts:
-            choice = self._choose_one(part, nomination, retained, quotas)
+            choice = self._choose_one(part, nomination, retained, younger, quotas)
             if choice is None:
                 break
             self._cluster_usage.begin_trial(part, choice)
@@ -99,14 +111,23 @@ class Nominations:
         workload: Workload,
         nomination: Nomination,
         retained: Mapping[ClusterName, Resources],
+        younger: Mapping[ClusterName, Resources],
         quotas: Sequence[Quota],
     ) -> Choice | None:
-        """Return where a nominated workload fits: on its nominated cluster, else on any candidate."""
+        """Return where a nominated workload fits: on its nominated cluster, else on any candidate.
+
+        Nominations *younger* than its own were made in addition to it, so they do not bind it on its cluster (P5).
+        """
         feasibility = self._feasibility_cache.get(workload.requirements)
         if any(quota.refusal(quota.tree.nodes[workload.queue], nomination.requests) is not None for quota in quotas):
             return None
+        own = younger.get(nomination.cluster, EMPTY)
         capacities = [
-            _free_capacity_for_nominated(self._cluster_usage.cluster_state(name), retained.get(name, EMPTY))
+            _free_capacity_for_nominated(
+                self._cluster_usage.cluster_state(name),
+                retained.get(name, EMPTY),
+                own if name == nomination.cluster else EMPTY,
+            )
             for name in feasibility.candidates.names
         ]
         for candidates in ([capacity for capacity in capacities if capacity.name == nomination.cluster], capacities):
@@ -115,7 +136,9 @@ class Nominations:
                 return choice
         return None
 
-    def _is_infeasible(self, parts: NominatedParts, policy: Policy, now: int) -> bool:
+    def _is_infeasible(
+        self, parts: NominatedParts, younger: Mapping[ClusterName, Resources], policy: Policy, now: int
+    ) -> bool:
         """Return whether the parts would not fit even after all evictions, for example as a victim was not evicted.
 
         This is decided once the clusters have not changed for a while; until then their summaries may include pods of
@@ -128,25 +151,25 @@ class Nominations:
             return False
         for part, _ in parts:
             self._usage.remove(part, now)
-        fits = self._would_fit_after_evictions(parts)
+        fits = self._would_fit_after_evictions(parts, younger)
         for part, _ in parts:
             self._usage.add(part, now)
         return not fits
 
-    def _would_fit_after_evictions(self, parts: NominatedParts) -> bool:
+    def _would_fit_after_evictions(self, parts: NominatedParts, younger: Mapping[ClusterName, Resources]) -> bool:
         """Return whether the parts would fit together once all evictions have finished."""
         quota, assumed = self._usage.queue_usage.quota().overlay(), list[ClusterCharge]()
         for workload, nomination in parts:
             node = quota.tree.nodes[workload.queue]
             names = self._feasibility_cache.get(workload.requirements).candidates.names
-            cluster_states = (
-                self._cluster_usage.cluster_state(name)
+            own = younger.get(nomination.cluster, EMPTY)
+            capacities = (
+                _free_after_evictions_for_nominated(
+                    self._cluster_usage.cluster_state(name), own if name == nomination.cluster else EMPTY
+                )
                 for name in sorted(names, key=lambda name: name != nomination.cluster)
             )
-            fitting = next(
-                (state.name for state in cluster_states if free_after_evictions(state).fits(workload.requirements)),
-                None,
-            )
+            fitting = next((capacity.name for capacity in capacities if capacity.fits(workload.requirements)), None)
             if fitting is None or quota.refusal(node, nomination.requests) is not None:
                 break
             quota.add_assumed(node, nomination.requests)
@@ -171,16 +194,35 @@ class Nominations:
         )
 
 
-def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources) -> FreeCapacity:
-    """Return what is free both now, less what is *retained*, and once evictions in progress have finished."""
-    free, settled = subtract(cluster_state.headroom, retained), cluster_state.headroom_after_evictions
+def set_aside(amounts: dict[ClusterName, Resources], parts: NominatedParts) -> None:
+    """Add to *amounts* what the nominations of *parts* set aside on their clusters."""
+    for _, nomination in parts:
+        amounts[nomination.cluster] = add(amounts.get(nomination.cluster, EMPTY), nomination.requests)
+
+
+def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources, younger: Resources) -> FreeCapacity:
+    """Return what is free both now, less what is *retained*, and once evictions in progress have finished.
+
+    What *younger* nominations set aside counts as free.
+    """
+    free, settled = subtract(cluster_state.headroom, retained), add(cluster_state.headroom_after_evictions, younger)
     return FreeCapacity(
         cluster_state,
         elementwise_min(free, settled),
         cluster_state.allocatable,
-        settled if cluster_state.nominated else None,
+        settled if nonzero(subtract(cluster_state.nominated, younger)) else None,
         cluster_state.recently_freed_total,
         cluster_state.estimates,
         cluster_state.in_advance,
         settled if cluster_state.leaving else None,
     )
+
+
+def _free_after_evictions_for_nominated(cluster_state: ClusterState, younger: Resources) -> FreeCapacity:
+    """Return what is free once evictions in progress have finished, with what *younger* nominations set aside."""
+    capacity = free_after_evictions(cluster_state)
+    if not younger:
+        return capacity
+    settled = add(capacity.headroom, younger)
+    is_reserved = nonzero(subtract(cluster_state.nominated, younger))
+    return replace(capacity, headroom=settled, headroom_for_all_pods=settled if is_reserved else None)
