@@ -542,16 +542,19 @@ class ClusterUsage:
                 self._resized.pop(own.cluster, None)
 
     def overcommitted(self, *, without: Admission | None = None) -> Resources:
-        """Return what usable clusters with resized workloads are charged beyond their capacity, perhaps *without* one.
+        """Return what resized workloads are charged beyond the capacity of usable clusters.
 
-        It occupies nothing of the other clusters.
+        *without*: as if one of them, which has this admission, were not charged. It occupies nothing of other clusters.
         """
         own = {charge.cluster: charge.charge for charge in without.cluster_charges} if without is not None else {}
-        states = (self._states[name] for name in self._resized if name in self._states)
-        usable = (
-            add(state.headroom_after_evictions, own.get(state.name, EMPTY)) for state in states if state.is_usable
-        )
-        return total(positive(scale(headroom, -1)) for headroom in usable)
+        amounts = []
+        for name, resized in self._resized.items():
+            state = self._states.get(name)
+            if state is not None and state.is_usable:
+                charge = own.get(name, EMPTY)
+                excess = positive(scale(add(state.headroom_after_evictions, charge), -1))
+                amounts.append(elementwise_min(excess, positive(subtract(resized, charge))))
+        return total(amounts)
 
     def current_root_limit(self) -> Resources:
         """Return the root's limit with workloads that are being evicted, and with what is overcommitted."""
@@ -563,10 +566,8 @@ class ClusterUsage:
         """Return what a cluster is charged beyond its capacity by resized workloads, also by those being evicted."""
         if not state.is_usable or not (state.leaving or state.name in self._resized):
             return EMPTY
-        excess = positive(scale(state.headroom, -1))
-        if state.name in self._resized:
-            return excess
-        return elementwise_min(excess, positive(subtract(state.leaving, state.capacity)))
+        evicted = positive(subtract(state.leaving, state.capacity))
+        return elementwise_min(positive(scale(state.headroom, -1)), add(self._resized.get(state.name, EMPTY), evicted))
 
     @property
     def is_unknown(self) -> bool:
