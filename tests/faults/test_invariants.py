@@ -58,16 +58,16 @@ class Story:
         binding = self.now["resourcebindings", f"{name}-job"]
         self.change("resourcebindings", f"{name}-job", {**binding, "spec": {**binding["spec"], **spec}})
 
-    def admit(self, name: str, *, seconds: float = 10, **record: Any) -> None:
+    def admit(self, name: str, *, on: str = "m1", seconds: float = 10, **record: Any) -> None:
         binding = json.loads(json.dumps(self.now["resourcebindings", f"{name}-job"]))
         record = {"uid": f"u-{name}", "charge": {"cpu": "1"}, **record}
         binding["metadata"]["annotations"][RECORD] = json.dumps(record)
-        binding["spec"] |= {"suspension": {"scheduling": False}, "clusters": [{"name": "m1"}]}
+        binding["spec"] |= {"suspension": {"scheduling": False}, "clusters": [{"name": on}]}
         self.change("resourcebindings", f"{name}-job", binding, seconds=seconds)
 
-    def end(self, name: str) -> None:
+    def report(self, name: str, phase: str) -> None:
         binding = self.now["resourcebindings", f"{name}-job"]
-        reported = [{"clusterName": "m1", "status": {"state": {"phase": "Completed"}}}]
+        reported = [{"clusterName": "m1", "status": {"state": {"phase": phase}}}]
         self.change("resourcebindings", f"{name}-job", {**binding, "status": {"aggregatedStatus": reported}})
 
     def mark_ours(self, *, status: int = 200, seconds: float = 10) -> None:
@@ -143,7 +143,7 @@ def give_freed_capacity_to_younger(story: Story) -> None:
     story.admit("runs")
     story.job("old", cpu=2)
     story.job("young", cpu=2, born=9)
-    story.end("runs")
+    story.report("runs", "Completed")
     story.admit("young", seconds=0.1)
 
 
@@ -214,7 +214,27 @@ def edit_annotation_of_part(story: Story) -> None:
         story.change("jobs", f"h-{number}", {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
 
 
-@pytest.mark.parametrize("act", [admit_past_one_for_another_cluster, admit_by_changed_class, edit_annotation_of_part])
+def admit_beside_cluster_where_finished_job_runs_again(story: Story) -> None:
+    story.cluster("m2", cpu="2")
+    story.job("again", cpu=2)
+    story.admit("again")
+    story.report("again", "Completed")
+    story.job("next", cpu=2)
+    story.admit("next")
+    story.report("again", "Running")
+    story.job("other", cpu=2)
+    story.admit("other", on="m2")
+
+
+PERMITTED = [
+    admit_past_one_for_another_cluster,
+    admit_by_changed_class,
+    edit_annotation_of_part,
+    admit_beside_cluster_where_finished_job_runs_again,
+]
+
+
+@pytest.mark.parametrize("act", PERMITTED)
 def test_permitted_history_has_no_violation(act):
     story = Story()
     act(story)

@@ -30,6 +30,8 @@ class ObservedUsage:
         """When each binding, by uid, was last seen admitted."""
         self._placed_at: dict[str, float] = {}
         """When Karmada placed a binding without an admission, by uid: a suspended one, or again a finished one."""
+        self._has_finished: set[str] = set()
+        """Bindings, by uid, that have finished since their admission; those that run again count as resized (D7)."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self._decided: dict[str, dict[str, Any]] = {}
@@ -96,8 +98,11 @@ class ObservedUsage:
             self.charges.pop(before.uid, None)
             self._decided.pop(before.uid, None)
         if after is not None:
+            if after.is_finished:
+                self._has_finished.add(after.uid)
             if after.is_admitted_since(before):
                 self._placed_at.pop(after.uid, None)
+                self._has_finished.discard(after.uid)
             elif after.holds and _is_placed_again(before, after):
                 self._placed_at[after.uid] = change.at
             self.bindings[change.key] = after
@@ -248,8 +253,23 @@ class ObservedUsage:
         return Fraction(0)
 
     def _pool(self, resource: str, at: float) -> Fraction:
-        """Return the capacity of all usable clusters, and what is used on the others (Q1)."""
-        return sum((self._share_of_pool(name, resource, at) for name in self.clusters()), Fraction(0))
+        """Return the capacity of all usable clusters, and what is used on the others (Q1).
+
+        What workloads that run again use beyond the capacity of their clusters is added.
+        """
+        shares = (self._share_of_pool(name, resource, at) for name in self.clusters())
+        return sum((*shares, *self._overcommitted(resource, at)), Fraction(0))
+
+    def _overcommitted(self, resource: str, at: float) -> Iterator[Fraction]:
+        """Yield by how much workloads that run again exceed, at most, the capacity of each cluster."""
+        again: dict[str, Fraction] = {}
+        for holder in self.holders():
+            if holder.uid in self._has_finished:
+                for name in holder.clusters:
+                    again[name] = again.get(name, Fraction(0)) + self.charges[holder.uid].get(resource, Fraction(0))
+        for name, amount in again.items():
+            excess = self.held_on(name).get(resource, Fraction(0)) - self.certain_capacity(name, resource, at)
+            yield max(min(excess, amount), Fraction(0))
 
     def _share_of_pool(self, cluster: str, resource: str, at: float) -> Fraction:
         free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), Fraction(0))
