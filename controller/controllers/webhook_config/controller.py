@@ -65,7 +65,12 @@ class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
             documents = list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
             raise ValueError(f"the {self.NAME} is not valid YAML: {error}") from error
-        return {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
+        desired = {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
+        for kind, item in desired.items():
+            webhooks = item.get("webhooks")
+            if not isinstance(webhooks, list) or not webhooks or not all(map(_is_webhook, webhooks)):
+                raise ValueError(f"the {self.NAME} has no webhooks with name and clientConfig in its {kind}")
+        return desired
 
 
 class WebhookConfigController:
@@ -230,6 +235,11 @@ class WebhookConfigController:
         else:
             log.warning("webhook configuration repaired", kind=kind, name=NAME)
         self._report(kind, made, violations)
+
+
+def _is_webhook(item: object) -> bool:
+    """Return whether *item* has what is compared and repaired."""
+    return isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("clientConfig"), dict)
 
 
 def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:

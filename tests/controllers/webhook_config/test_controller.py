@@ -100,6 +100,13 @@ async def test_configuration_that_the_file_lacks_is_not_repaired(tmp_path):
     assert len(world.traffic.writes) == 1
 
 
+@pytest.mark.parametrize("webhooks", ["", "webhooks: []", "webhooks: [{name: a}]", "webhooks: {name: a}"])
+def test_file_without_webhooks_is_refused(tmp_path, webhooks):
+    file = DesiredConfigFile(tmp_path / "registration.yaml")
+    with pytest.raises(ValueError, match="no webhooks with name and clientConfig in its MutatingWebhookConfiguration"):
+        file.parse(f"kind: MutatingWebhookConfiguration\n{webhooks}\n")
+
+
 @virtual_time
 async def test_repair_after_an_outage_is_retried_soon_again():
     world = World()
