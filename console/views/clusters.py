@@ -26,7 +26,7 @@ from controller.cli.render.amounts import format_time
 from controller.cli.reports.plan import reservations_to_come, unusable_reason
 from controller.engine.policy import AdvanceReservation
 from controller.engine.reservations.advance import idle_for
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import Workload, WorkloadState

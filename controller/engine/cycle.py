@@ -22,7 +22,7 @@ from controller.engine.reservations.advance import AdvanceReservations
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.reservations.placement import ReservationPlanner
 from controller.engine.reservations.starvation import HeadReservations, StarvationTimers
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota

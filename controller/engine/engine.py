@@ -22,7 +22,7 @@ from controller.engine.reservations.advance import (
     reserved_clusters,
 )
 from controller.engine.reservations.idle import ReservationKind, idle_by_kind
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName, Tree

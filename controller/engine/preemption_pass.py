@@ -18,7 +18,7 @@ from controller.engine.preemption.candidates import Victim
 from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, PriorityPreemptionPolicy, ReclaimPolicy
 from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
 from controller.engine.reasons import EvictionReason
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.resources import PODS, Resources, total

@@ -16,7 +16,7 @@ from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.reservations.idle import ReservationKind
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units
 from controller.engine.state.workloads import Workload, WorkloadState

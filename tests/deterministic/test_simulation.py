@@ -15,7 +15,8 @@ import structlog
 from controller.api.configuration import load_configuration
 from controller.cache import workload_builder
 from controller.cache.translate import queues
-from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
+from controller.engine.state.cluster_state import ClusterState
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster
 from controller.scheduling import patches
 from tests.deterministic import __main__ as command

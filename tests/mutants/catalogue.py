@@ -357,7 +357,7 @@ _MUTANTS = {
             "tests/faults/test_process_environment.py::test_controller_works_with_scarce_resources[no-disk-for-logs]",
         ),
     },
-    "controller.engine.state.cluster_usage": {
+    "controller.engine.state.cluster_state": {
         "charge-no-cluster": (
             "ClusterState.headroom",
             "subtract(subtract(self.allocatable, self.external_usage), self.charged)",

@@ -17,7 +17,7 @@ from controller.engine.checkpoint import History, take_history
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import PODS, Resources, add
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid

@@ -58,7 +58,7 @@ from controller.engine.plan import Evict
 from controller.engine.reasons import Refusal, precedence
 from controller.engine.remedies import Change
 from controller.engine.shortfalls import Shortfall, shortfalls
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import positive, subtract
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid

@@ -38,7 +38,7 @@ from controller.engine.policy import AdvanceReservation
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.advance import running_on_reserved
 from controller.engine.reservations.backfill import expected_end
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workloads import Workload, WorkloadState
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message, remedy_message

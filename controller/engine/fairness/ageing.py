@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
 from controller.engine.policy import Ageing
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
 from controller.engine.state.workloads import Workload

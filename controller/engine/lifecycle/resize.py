@@ -12,7 +12,8 @@ from typing import Final
 from controller.engine.plan import Assume, Evict
 from controller.engine.policy import Resize
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.cluster_state import earliest
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.resources import add, scale
 from controller.engine.state.workload_index import WorkloadIndex

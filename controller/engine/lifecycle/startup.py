@@ -11,7 +11,8 @@ from typing import Final
 
 from controller.engine.plan import Assume, Evict, StartupBackoff
 from controller.engine.reasons import EvictionReason, Reason
-from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
+from controller.engine.state.cluster_state import ClusterState
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import EMPTY, Resources, add, subtract
 from controller.engine.state.workload_index import WorkloadIndex

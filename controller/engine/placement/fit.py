@@ -15,7 +15,7 @@ from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.amounts_in_advance import AmountsInAdvance
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import Assignment, ClusterName
 from controller.engine.state.estimates import ClusterEstimates
 from controller.engine.state.resources import (

@@ -13,7 +13,8 @@ from controller.engine.placement.fit import (
     units_of,
 )
 from controller.engine.reasons import Refusal
-from controller.engine.state.cluster_usage import ClusterState, ClusterUsage
+from controller.engine.state.cluster_state import ClusterState
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.resources import Resources, fits
 from controller.engine.state.workloads import SchedulingRequirements

@@ -24,7 +24,7 @@ from controller.engine.placement.fit import (
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
-from controller.engine.state.cluster_usage import ClusterState
+from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import PendingWorkloads, WorkloadClass

@@ -18,7 +18,8 @@ from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import expected_end
 from controller.engine.reservations.expected_ends import ExpectedEnds, ReservationNames, by_reservations
 from controller.engine.state.amounts_in_advance import AmountsInAdvance, AmountsInForce, ReservationBegin
-from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.cluster_state import earliest
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage

@@ -15,7 +15,8 @@ from typing import NamedTuple, Protocol
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.policy import Policy
-from controller.engine.state.cluster_usage import ClusterUsage, earliest
+from controller.engine.state.cluster_state import earliest
+from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.pending import run_time_bounds

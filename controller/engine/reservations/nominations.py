@@ -10,7 +10,7 @@ from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.plan import Assume, RecordUpdate
 from controller.engine.policy import Policy
-from controller.engine.state.cluster_usage import ClusterState, earliest
+from controller.engine.state.cluster_state import ClusterState, earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.queue_usage import UsageTracker
 from controller.engine.state.quota import Quota

@@ -20,7 +20,7 @@ from controller.engine.reservations.backfill import BackfillWindows, Reservation
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.reservations.reserved import reservation_demands
-from controller.engine.state.cluster_usage import earliest
+from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
