@@ -8,7 +8,7 @@ from controller.engine.engine import Engine
 from controller.engine.fairness import pending_order
 from controller.engine.plan import Admit
 from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
-from controller.engine.preemption.search import PreemptionAttempt
+from controller.engine.preemption.attempt import PreemptionAttempt
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName

@@ -10,8 +10,8 @@ from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import INFINITE, ZERO, QueueShares, UsageRatio
 from controller.engine.fairness.tournament import Head
 from controller.engine.policy import EvictionPolicy
+from controller.engine.preemption.attempt import PreemptionAttempt, Shortage
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
-from controller.engine.preemption.search import PreemptionAttempt, Shortage
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, scale

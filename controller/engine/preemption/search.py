@@ -7,198 +7,27 @@ see ``reclaim``. The search changes no usage.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, Protocol
 
-from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
     ClusterRank,
-    FreeCapacity,
     free_after_evictions,
     rank_cluster,
     required_after_evictions,
     units_of,
 )
 from controller.engine.placement.part_order import PartOrder, PartSorter
-from controller.engine.preemption.candidates import Rank as VictimRank
+from controller.engine.preemption.attempt import PreemptionAttempt, RankedVictims, SelectionRank, Shortage
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.pending import PendingWorkloads, WorkloadClass
-from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, fits, scale, subtract, total
+from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, fits, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
-
-SelectionRank = tuple[int, VictimRank]
-"""Tier and rank of a selected victim: tier 0 exceeds its charge, 1 leaves its branch its fair share, 2 does not."""
-
-ClusterTarget = tuple[ClusterState, Resources, Sequence[SchedulingRequirements]]
-"""A cluster, the capacity that must be free there at once, and what is to start on it."""
-
-
-@dataclass(frozen=True, slots=True)
-class Shortage:
-    """What is still missing, by resource: the queues whose limits are exceeded, and the clusters without capacity."""
-
-    quota: Mapping[str, frozenset[QueueName]]
-    clusters: Mapping[str, frozenset[ClusterName]]
-
-    def __bool__(self) -> bool:
-        return bool(self.quota or self.clusters)
-
-    @property
-    def resources(self) -> frozenset[str]:
-        """Return all missing resources."""
-        return frozenset({*self.clusters, *self.quota})
-
-
-@dataclass(frozen=True, slots=True)
-class RankedVictims:
-    """Victims that may be evicted for a preemptor, in eviction order."""
-
-    everywhere: Sequence[Victim]
-    on_clusters: Sequence[Victim]
-    """Those on the clusters of one attempt."""
-
-    def that_may_help(self, shortage: Shortage) -> Sequence[Victim]:
-        """Return the victims that may reduce *shortage*: only those on its clusters while these lack capacity."""
-        return self.on_clusters if shortage.clusters else self.everywhere
-
-
-_Name = TypeVar("_Name", bound=str)
-
-
-def _freeze(mapping: Mapping[str, set[_Name]]) -> dict[str, frozenset[_Name]]:
-    return {resource: frozenset(names) for resource, names in mapping.items()}
-
-
-class PreemptionAttempt:
-    """One attempt to admit a head on a cluster, or gang parts on several, by selecting and unselecting victims.
-
-    *quota* does not include the charge of the head.
-    """
-
-    def __init__(
-        self,
-        queue_shares: QueueShares,
-        head: Head,
-        workload_classes: Sequence[WorkloadClass],
-        targets: Mapping[ClusterName, ClusterTarget],
-    ) -> None:
-        self.queue_shares = queue_shares
-        self.head = head
-        self.workload_classes = workload_classes
-        """Workload class of the head, or of each part that starts with it."""
-        self.charge = total(workload_class.charge for workload_class in workload_classes)
-        self.quota = queue_shares.quota.overlay()
-        self.selected: dict[Victim, SelectionRank] = {}
-        self.evaluated: dict[object, tuple[bool, int]] = {}
-        """For each kind of victims, whether the policy allows one next, and its tier; until the selection changes."""
-        self._targets = targets
-        self._requested = {name: amounts for name, (_, amounts, _) in targets.items()}
-        self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, *_) in targets.items()}
-        self.initial_shortage = self.shortage()
-        """What is missing before any victim is selected."""
-
-    def without_victims(self) -> "PreemptionAttempt":
-        """Return the same attempt without any selected victim."""
-        return PreemptionAttempt(self.queue_shares, self.head, self.workload_classes, self._targets)
-
-    def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
-        """Return the free capacity of a cluster after the selected evictions."""
-        return free_after_evictions(cluster_state, self._evicted_from(cluster_state), with_estimates=True)
-
-    def accepts_pods(self) -> bool:
-        """Say whether the nodes of the clusters may hold all pods after the selected evictions (C3)."""
-        return all(
-            self.free_capacity(cluster_state).accepts_pods(requirements)
-            for cluster_state, _, starting in self._targets.values()
-            for requirements in starting
-        )
-
-    def changes_nodes_of(self, cluster_state: ClusterState) -> bool:
-        """Say whether pods leave the nodes of a cluster before the preemptor can start there."""
-        return bool(cluster_state.leaving) or any(self._evicted_from(cluster_state).values())
-
-    def _evicted_from(self, cluster_state: ClusterState) -> Resources:
-        return total(victim.charge_on(cluster_state.name) for victim in self.selected)
-
-    def shortage(self) -> Shortage:
-        """Return what is missing after the selected evictions."""
-        queues_by_resource: dict[str, set[QueueName]] = {}
-        for fault in self.quota.violations(self.head.leaf, self.charge):
-            if fault.resource is not None and fault.queue is not None:
-                queues_by_resource.setdefault(fault.resource, set()).add(QueueName(fault.queue))
-        clusters_by_resource: dict[str, set[ClusterName]] = {}
-        for cluster, requested in self._requested.items():
-            for name, amount in requested.items():
-                if amount > 0 and amount > self._free[cluster].get(name, 0):
-                    clusters_by_resource.setdefault(name, set()).add(cluster)
-        return Shortage(_freeze(queues_by_resource), _freeze(clusters_by_resource))
-
-    def helps(self, victim: Victim, shortage: Shortage) -> bool:
-        """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
-        if shortage.clusters:
-            charges = [
-                cluster_charge for cluster_charge in victim.cluster_charges if cluster_charge.cluster in self._free
-            ]
-            return bool(charges) and any(
-                cluster_charge.charge.get(name, 0) > 0 and cluster_charge.cluster in clusters
-                for cluster_charge in charges
-                for name, clusters in shortage.clusters.items()
-            )
-        return any(
-            victim.charge.get(name, 0) > 0 and any(node.name in queues for node in victim.node.path())
-            for name, queues in shortage.quota.items()
-        )
-
-    def may_select(self, victim: Victim) -> bool:
-        """Say whether *victim* is unselected and the parts of its gang that precede it are selected."""
-        return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
-
-    def must_stay_selected(self, victim: Victim) -> bool:
-        """Say whether other parts of its gang are selected only because *victim* is."""
-        return any(other.preceded_by is victim for other in self.selected)
-
-    def select(self, victim: Victim, selection: SelectionRank) -> None:
-        """Select *victim* for eviction."""
-        self.selected[victim] = selection
-        self._release(victim, 1)
-
-    def unselect(self, victim: Victim) -> SelectionRank:
-        """Unselect *victim*; return how it was selected."""
-        self._release(victim, -1)
-        return self.selected.pop(victim)
-
-    def unselect_all(self) -> dict[Victim, SelectionRank]:
-        """Unselect all victims; return them in the order of their selection."""
-        selected = dict(self.selected)
-        for victim in selected:
-            self.unselect(victim)
-        return selected
-
-    def _release(self, victim: Victim, times: int) -> None:
-        self.evaluated.clear()
-        self.quota.add_usage(victim.node, scale(victim.charge, -times))
-        for cluster_charge in victim.cluster_charges:
-            if cluster_charge.cluster in self._free:
-                self._free[cluster_charge.cluster] = add(
-                    self._free[cluster_charge.cluster], scale(cluster_charge.charge, times)
-                )
-
-    def may_borrow(self, borrowing: BorrowingPolicy | None) -> bool:
-        """Say whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
-        if borrowing is None:
-            return True
-        quota = self.quota.overlay()
-        for workload_class in self.workload_classes:
-            if borrowing.refusal(self.head.leaf, workload_class, quota) is not None:
-                return False
-            quota.add_assumed(quota.tree.nodes[self.head.leaf.name], workload_class.charge)
-        return True
 
 
 class PreemptionPolicy(Protocol):
