@@ -28,14 +28,16 @@ from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName, Tree
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources
-from controller.engine.state.workloads import (
-    Workload,
-    WorkloadState,
-    WorkloadUid,
+from controller.engine.state.workload_changes import (
     is_noop_update,
     with_long_grace_period,
     with_placement_time,
     with_rerun,
+)
+from controller.engine.state.workloads import (
+    Workload,
+    WorkloadState,
+    WorkloadUid,
 )
 from controller.engine.steps import Steps, finish
 

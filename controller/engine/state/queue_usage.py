@@ -15,7 +15,8 @@ from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName, Tree
 from controller.engine.state.orphans import Orphans
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, nonzero, positive, scale, subtract, total
-from controller.engine.state.workloads import Admission, Workload, WorkloadState, has_same_charges
+from controller.engine.state.workload_changes import has_same_charges
+from controller.engine.state.workloads import Admission, Workload, WorkloadState
 
 _LimitInputs = tuple[Resources, Resources, dict[QueueName, Resources]]
 """What limits follow from: the root's limit, charges outside the tree, guarantees of closed queues."""

@@ -5,7 +5,8 @@ from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
 from controller.engine.state.pending import PendingWorkloads
-from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState, WorkloadUid, has_same_charges
+from controller.engine.state.workload_changes import has_same_charges
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState, WorkloadUid
 
 if TYPE_CHECKING:
     from controller.engine.reasons import Refusal

@@ -3,7 +3,6 @@
 A ``Workload`` is immutable and complete; after every change ``Engine`` receives a new one.
 """
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -443,85 +442,3 @@ class Choice:
         if len(self.cluster_charges) == 1:
             return self.cluster_charges[0].charge
         return total(cluster_charge.charge for cluster_charge in self.cluster_charges)
-
-
-def has_same_charges(before: Workload, workload: Workload) -> bool:
-    """Return whether both hold the same charges on the same clusters."""
-    return (
-        before.admission is not None
-        and workload.admission is not None
-        and (before.queue, before.namespace) == (workload.queue, workload.namespace)
-        and before.admission.charge == workload.admission.charge
-        and set(_charges_by_cluster(before.admission)) == set(_charges_by_cluster(workload.admission))
-    )
-
-
-def _charges_by_cluster(admission: Admission) -> Iterator[tuple[ClusterName, tuple[tuple[str, int], ...]]]:
-    """Yield the charge of each cluster, hashable; the order has no meaning."""
-    for cluster_charge in admission.cluster_charges:
-        yield cluster_charge.cluster, tuple(sorted(cluster_charge.charge.items()))
-
-
-def is_noop_update(before: Workload, workload: Workload) -> bool:
-    """Return whether an update of an admitted workload changes nothing that decisions depend on."""
-    begins_start = workload.awaits_start and not before.awaits_start
-    is_alike = _eviction_factors(before) == _eviction_factors(workload)
-    return is_alike and not begins_start and has_same_charges(before, workload)
-
-
-def with_rerun(before: Workload | None, workload: Workload) -> Workload:
-    """Return *workload*, marked as resized while it runs again after it had finished (D7)."""
-    if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
-        return workload
-    ran_on = before.state is WorkloadState.FINISHED or (
-        before.details.runs_after_finish and before.state is WorkloadState.ADMITTED
-    )
-    return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
-
-
-def with_long_grace_period(before: Workload | None, workload: Workload) -> Workload:
-    """Return *workload*, whose pods end as late as before: a changed or deleted template does not change them."""
-    is_known = workload.details.has_long_grace_period
-    if is_known or before is None or before.admission is None or not before.details.has_long_grace_period:
-        return workload
-    return replace(workload, details=replace(workload.details, has_long_grace_period=True))
-
-
-def with_placement_time(before: Workload | None, workload: Workload, now: int) -> Workload:
-    """Return *workload* with the time from which it has to start anew, as far as it was observed (R1)."""
-    if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
-        return workload
-    details = workload.details
-    if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
-        placed_at = now if workload.has_moved else details.placed_at
-    else:
-        has_changed = (
-            before.details.unplaced != details.unplaced
-            or _clusters(before.admission) != _clusters(workload.admission)
-            # Where it ran or had no pods, as a Deployment of zero replicas, it has pods to start now.
-            or (before.has_run and not workload.has_run)
-        )
-        placed_at = max(details.placed_at, now if has_changed else before.details.placed_at)
-    return (
-        workload if placed_at == details.placed_at else replace(workload, details=replace(details, placed_at=placed_at))
-    )
-
-
-def _clusters(admission: Admission) -> set[ClusterName]:
-    return {cluster_charge.cluster for cluster_charge in admission.cluster_charges}
-
-
-def _eviction_factors(workload: Workload) -> tuple[object, ...]:
-    """Return what decides, in addition to its charge, whether an admitted workload may be evicted."""
-    return (
-        workload.state,
-        workload.has_aborted,
-        workload.has_lost_data,
-        workload.priority,
-        workload.priority_class,
-        workload.evictions,
-        workload.preserved,
-        workload.eviction_retry_at,
-        workload.has_resized,
-        workload.has_moved,
-    )
