@@ -333,7 +333,7 @@ _MUTANTS = {
     "controller.engine.reservations.nominations": {
         "admit-nominated-part-alone": (
             "Nominations.units",
-            "gang is None or self._workloads.gangs.missing(gang) <= 1",
+            "gang is None or gangs.missing(gang) <= 1",
             "True",
             "tests/engine/test_gang_preemption.py",
         ),
