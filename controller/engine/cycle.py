@@ -11,7 +11,7 @@ from functools import partial
 from controller.engine.admission import AdmissionPass
 from controller.engine.context import Context
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.lifecycle.gangs import incomplete_refusal
+from controller.engine.lifecycle.gangs import incomplete_refusal, never_fits_refusal
 from controller.engine.lifecycle.resize import ResizeTracker
 from controller.engine.lifecycle.startup import StartupChecks, StartupTracker
 from controller.engine.pending_reasons import PendingReasons, PendingReasonUpdater
@@ -26,7 +26,7 @@ from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key
 from controller.engine.state.quota import Quota
-from controller.engine.state.workloads import Workload
+from controller.engine.state.workloads import HyperJobGang, Workload
 from controller.engine.steps import Steps
 
 
@@ -217,30 +217,47 @@ class Cycle:
         potential, is_new = context.queue_usage.potential_quota()
         if is_new:
             classes |= dict.fromkeys(pending.classes())
-        refusals = {name: tree.refusal(name) for name in {workload_class.queue for workload_class in classes}}
-        gangs = {workload_class.gang for workload_class in classes if workload_class.gang is not None}
-        incomplete = {gang: incomplete_refusal(context.workloads, gang) for gang in gangs}
-        for workload_class in classes:
-            before = workload_class.charge, workload_class.inadmissible is None
-            workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
-            workload_class.inadmissible = (
-                refusals[workload_class.queue]
-                or self._inadmissible(potential, workload_class)
-                or (incomplete[workload_class.gang] if workload_class.gang else None)
-            )
-            if before != (workload_class.charge, workload_class.inadmissible is None):
-                context.queue_usage.changed.add(workload_class.queue)
-                pending.changed_classes[workload_class] = None
-            yield 1
+        groups: list[tuple[HyperJobGang | None, list[WorkloadClass]]] = [
+            (None, [workload_class]) for workload_class in classes if workload_class.gang is None
+        ]
+        # Whether a part can be admitted depends on the others.
+        gangs = dict.fromkeys(workload_class.gang for workload_class in classes)
+        groups += [(gang, self._classes_of_gangs([gang])) for gang in gangs if gang is not None]
+        refusals = {name: tree.refusal(name) for name in {each.queue for _, group in groups for each in group}}
+        for gang, group in groups:
+            before = [(each.charge, each.inadmissible is None) for each in group]
+            for workload_class in group:
+                workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
+                closed = refusals[workload_class.queue]
+                workload_class.inadmissible = closed or self._inadmissible(potential, workload_class)
+            together = self._gang_inadmissible(potential, gang) if gang is not None else None
+            for workload_class, known in zip(group, before, strict=True):
+                workload_class.inadmissible = workload_class.inadmissible or together
+                if known != (workload_class.charge, workload_class.inadmissible is None):
+                    context.queue_usage.changed.add(workload_class.queue)
+                    pending.changed_classes[workload_class] = None
+            stale |= dict.fromkeys(group)
+            yield len(group)
         pending.unevaluated.clear()
-        stale |= classes
 
     def _classes_of_changed_gangs(self) -> list[WorkloadClass]:
         """Return the classes of gangs of which a part was added, removed or started."""
-        gangs, pending = self._context.workloads.gangs, self._context.pending
+        gangs = self._context.workloads.gangs
         changed, gangs.changed = gangs.changed, set()
-        uids = (uid for gang in sorted(changed, key=lambda gang: gang.key) for uid in gangs.parts(gang))
-        return [pending.class_of(uid) for uid in uids if uid in pending]
+        return self._classes_of_gangs(sorted(changed, key=lambda gang: gang.key))
+
+    def _classes_of_gangs(self, gangs: Iterable[HyperJobGang]) -> list[WorkloadClass]:
+        """Return the classes of the pending parts of *gangs*."""
+        workloads = self._context.workloads
+        uids = (uid for gang in gangs for uid in workloads.gangs.parts(gang))
+        return list(dict.fromkeys(workloads.pending.class_of(uid) for uid in uids if uid in workloads.pending))
+
+    def _gang_inadmissible(self, potential: Quota, gang: HyperJobGang) -> Refusal | None:
+        """Return why no capacity would ever admit the parts of *gang* together, or ``None`` (C5, G1)."""
+        incomplete = incomplete_refusal(self._context.workloads, gang)
+        if incomplete is not None or self._context.cluster_usage.is_unknown:
+            return incomplete
+        return never_fits_refusal(self._context.workloads, gang, potential)
 
     def _inadmissible(self, potential: Quota, workload_class: WorkloadClass) -> Refusal | None:
         """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).

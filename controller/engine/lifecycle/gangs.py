@@ -13,7 +13,9 @@ from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
+from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
+from controller.engine.state.resources import Resources, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
 
@@ -38,6 +40,46 @@ def incomplete_refusal(workloads: WorkloadIndex, gang: HyperJobGang) -> Refusal 
     return Refusal(
         Reason.HYPERJOB_INCOMPLETE, subject=f"{missing - pending} of at least {gang.minimum} parts are missing"
     )
+
+
+def never_fits_refusal(workloads: WorkloadIndex, gang: HyperJobGang, potential: Quota) -> Refusal | None:
+    """Return why no capacity would ever admit enough pending parts of *gang* together; ``None`` where it may (C5).
+
+    Either too few parts would be admitted alone, or the smallest ones exceed a limit of *potential* together, which has
+    no usage. Whether they fit the clusters together is not examined.
+    """
+    missing = workloads.gangs.missing(gang)
+    parts = [(part, workloads.pending.class_of(part.uid)) for part in workloads.pending_parts(gang)]
+    inadmissible = [(part, each.inadmissible) for part, each in parts if each.inadmissible is not None]
+    if missing <= 1 or len(parts) < missing:
+        return None
+    if len(parts) - len(inadmissible) < missing:
+        return _part_refusal(*inadmissible[0])
+    charges = dict[Node, list[Resources]]()
+    for part, each in parts:
+        if each.inadmissible is None:
+            for node in potential.tree.nodes[part.queue].path():
+                charges.setdefault(node, []).append(each.charge)
+    others = len(parts) - len(inadmissible) - missing
+    if not any(_exceed_limit(potential, node, below, len(below) - others) for node, below in charges.items()):
+        return None
+    trial = potential.overlay()
+    for part, each in parts:
+        if each.inadmissible is None:
+            node = trial.tree.nodes[part.queue]
+            if (refusal := trial.refusal(node, each.charge)) is not None:
+                return _part_refusal(part, refusal)
+            trial.add_assumed(node, each.charge)
+    return None
+
+
+def _exceed_limit(potential: Quota, node: Node, charges: Sequence[Resources], count: int) -> bool:
+    """Return whether the *count* smallest amounts of each resource in *charges* exceed the limit of *node*."""
+    if count <= 1 or potential.exceeded_limit(node, total(charges)) is None:
+        return False
+    resources = {name for charge in charges for name in charge}
+    least = {name: sum(sorted(charge.get(name, 0) for charge in charges)[:count]) for name in resources}
+    return potential.exceeded_limit(node, least) is not None
 
 
 class GangPlacer:
