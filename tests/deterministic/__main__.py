@@ -102,7 +102,8 @@ def _results(options: argparse.Namespace) -> Iterator[Iterator[tuple[Result, flo
     if jobs == 1:
         yield map(simulate, seeds)
         return
-    with multiprocessing.Pool(jobs, _begin_worker, (options.log,)) as pool:
+    # A run leaves caches of a gigabyte, so each one has a new process.
+    with multiprocessing.Pool(jobs, _begin_worker, (options.log,), maxtasksperchild=1) as pool:
         yield pool.imap_unordered(simulate, seeds)
 
 
