@@ -9,7 +9,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER
-from tests.scheduling.test_loop import UID, Stage, looping, wall_clock
+from tests.scheduling.test_loop import UID, Stage, in_turn, looping, wall_clock
 from tests.virtual_time import virtual_time
 
 RECLAIM = VolcanoGlobalConfiguration.model_validate(
@@ -72,6 +72,32 @@ async def test_preemptor_is_admitted_after_victim_has_terminated():
         assert stage.hand.writes.empty()
         leave(stage, evicted, gone=True)
         assert (await stage.hand.next()).workload == "Job ns/entitled"
+
+
+def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
+    monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
+    stage = Stage(2, {})
+    stage.store.configure(RECLAIM)
+    for name in ("lender", "borrower"):
+        stage.tell(stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "2"}}})
+    stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+    for name in ("a", "b"):
+        run(stage, name)
+    stage.submit("entitled", "lender", pods=2)
+    stage.loop._preparation_slices = 10_000
+    stage.loop._cycle()
+    assert stage.loop._plan_in_progress is not None
+    run(stage, "a")
+    in_turn(stage)
+    assert stage.hand.writes.empty()
+    stage.loop._preparation_slices = 10_000
+    in_turn(stage)
+    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+    assert [(write.effect, write.workload) for write in written] == [
+        ("hold", "Job ns/entitled"),
+        ("evict", "Job ns/a"),
+        ("evict", "Job ns/b"),
+    ]
 
 
 @virtual_time
