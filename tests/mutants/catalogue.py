@@ -93,6 +93,12 @@ _MUTANTS = {
             "step.effect == 'admit' or self._store.assume(step.uid, outcome)",
             f"{_ANSWERS}test_event_during_admission_write_frees_no_capacity",
         ),
+        "evict-for-part-of-a-preemption": (
+            "AdmissionLoop._stale",
+            "{eviction.preemptor for eviction in evictions if eviction.workload.uid in stale} | stale",
+            "set(stale)",
+            "tests/scheduling/test_loop_preemption.py::test_victim_that_changes_during_the_plan_keeps_the_others",
+        ),
         "plan-before-caches-are-synced": (
             "AdmissionLoop._until_synced",
             "[cache for cache in self._caches.values() if not cache.synced.is_set()]",
@@ -330,7 +336,21 @@ _MUTANTS = {
             "tests/engine/test_reservations.py",
         ),
     },
+    "controller.engine.lifecycle.gangs": {
+        "compete-with-impossible-part": (
+            "never_fits_refusal",
+            "len(parts) - len(inadmissible) < missing",
+            "False",
+            "tests/engine/test_scenarios.py",
+        ),
+    },
     "controller.engine.reservations.nominations": {
+        "respect-younger-nominations": (
+            "_free_capacity_for_nominated",
+            "nonzero(subtract(cluster_state.nominated, younger))",
+            "cluster_state.nominated",
+            "tests/engine/test_scenarios.py",
+        ),
         "admit-nominated-part-alone": (
             "Nominations.units",
             "gang is None or gangs.missing(gang) <= 1",
