@@ -43,16 +43,16 @@ def incomplete_refusal(workloads: WorkloadIndex, gang: HyperJobGang) -> Refusal 
 
 
 def never_fits_refusal(workloads: WorkloadIndex, gang: HyperJobGang, potential: Quota) -> Refusal | None:
-    """Return why no capacity would ever admit enough pending parts of *gang* together; ``None`` where it may (C5).
+    """Return why no capacity would ever admit enough parts of a complete *gang* together; ``None`` where it may (C5).
 
     Either too few parts would be admitted alone, or the smallest ones exceed a limit of *potential* together, which has
     no usage. Whether they fit the clusters together is not examined.
     """
     missing = workloads.gangs.missing(gang)
+    if missing <= 1:
+        return None
     parts = [(part, workloads.pending.class_of(part.uid)) for part in workloads.pending_parts(gang)]
     inadmissible = [(part, each.inadmissible) for part, each in parts if each.inadmissible is not None]
-    if missing <= 1 or len(parts) < missing:
-        return None
     if len(parts) - len(inadmissible) < missing:
         return _part_refusal(*inadmissible[0])
     charges = dict[Node, list[Resources]]()
