@@ -5,6 +5,7 @@ Workloads name their gang themselves. A trial leaves no trace in the usage.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.pending_order import FifoHeads
@@ -14,10 +15,14 @@ from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
 from controller.engine.state.hierarchy import Node
+from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
+
+#: How often the parts of a HyperJob are tried in one order, without those that may not borrow.
+_MAX_TRIES: Final = 4
 
 
 @dataclass(slots=True)
@@ -27,6 +32,8 @@ class GangTrial:
     choices: list[tuple[Workload, Choice]] = field(default_factory=list)
     refusal: Refusal | None = None
     """Why fewer parts than needed fit."""
+    may_not_borrow: set[WorkloadClass] = field(default_factory=set)
+    """The classes of parts that were placed and may not borrow after those before them."""
     borrows: bool = False
     """Whether the parts that must start together would borrow, where such heads go last (O3)."""
 
@@ -126,8 +133,22 @@ class GangPlacer:
         return trial
 
     def _try_parts(self, gang: HyperJobGang, parts: Sequence[Workload], *, on_reservations: bool = False) -> GangTrial:
-        trial, missing = GangTrial(), self._workloads.gangs.missing(gang)
-        quotas = [quota.overlay() for quota in self._quotas]
+        """Try *parts* in order; where some may not borrow, try others in their place."""
+        missing = self._workloads.gangs.missing(gang)
+        trial = first = self._try_once(parts, missing=missing, on_reservations=on_reservations)
+        tries = 1
+        while trial.refusal is not None and trial.may_not_borrow and tries < _MAX_TRIES:
+            placed = {part.uid for part, _ in trial.choices}
+            class_of = self._workloads.pending.class_of
+            parts = [part for part in parts if part.uid in placed or class_of(part.uid) not in trial.may_not_borrow]
+            if len(parts) < missing:
+                break
+            trial = self._try_once(parts, missing=missing, on_reservations=on_reservations)
+            tries += 1
+        return first if trial.refusal is not None else trial
+
+    def _try_once(self, parts: Sequence[Workload], *, missing: int, on_reservations: bool) -> GangTrial:
+        trial, quotas = GangTrial(), [quota.overlay() for quota in self._quotas]
         self._place_parts(parts, trial, quotas, missing=missing, on_reservations=on_reservations)
         if self._borrowing is not None:
             self._drop_parts_that_may_not_borrow(trial, self._borrowing, self._quotas[0].overlay(), missing=missing)
@@ -218,8 +239,9 @@ class GangPlacer:
                 rules = None
                 quota.add_assumed(leaf, choice.charge)
                 trial.choices.append((workload, choice))
-            elif trial.refusal is None:
-                trial.refusal = _part_refusal(workload, refusal)
+                continue
+            trial.may_not_borrow.add(workload_class)
+            trial.refusal = trial.refusal or _part_refusal(workload, refusal)
 
 
 def _part_refusal(part: Workload, refusal: Refusal) -> Refusal:
