@@ -124,7 +124,10 @@ class AdmissionPass:
                     contest.on_skipped(head)
                     yield 1
                     continue
-                if self.must_retry(head):
+                if self.must_retry(head) or (
+                    # Fifo queues of the other parts, also those of a higher priority, may have another head now.
+                    count > 1 and self._has_parts_elsewhere(head.workload_class.gang, head.leaf.name)
+                ):
                     return True
                 fitting = yield from self._select_fitting(fitting)
                 if count == 1:
@@ -237,13 +240,26 @@ class AdmissionPass:
         return self.shares.borrows(head.leaf, head.workload_class.charge)
 
     def must_retry(self, head: Head) -> bool:
-        """Return whether workloads that reservations blocked are to be tried again after the admission of *head*.
+        """Return whether workloads that were blocked before are to be tried again after the admission of *head*.
 
         A workload with a reservation may have been admitted elsewhere, so that others may use its reservation. A
         reservation that its queue's usage lifts above the fair share no longer binds queues below theirs (O6).
         """
         has_relaxed, self._has_relaxed_reservations = self._has_relaxed_reservations, False
-        return has_relaxed or head.workload_class.reservation_owner is not None
+        return has_relaxed or head.workload_class.reservation_owner is not None or self._is_followed_by_part(head)
+
+    def _is_followed_by_part(self, head: Head) -> bool:
+        """Return whether the next of a fifo queue is a part that the other parts in other queues wait for (O5)."""
+        workloads, queue = self.context.workloads, head.leaf.name
+        if not head.leaf.queue.fifo or not workloads.gangs.are_known:
+            return False
+        following = self.context.order.blocking_head(queue)
+        gang = following.gang if following is not None else None
+        return self._has_parts_elsewhere(gang, queue) and workloads.gangs.is_all_or_nothing(gang)
+
+    def _has_parts_elsewhere(self, gang: HyperJobGang | None, queue: QueueName) -> bool:
+        """Return whether a HyperJob has parts in other queues than *queue*."""
+        return gang is not None and any(part.queue != queue for part in self.context.workloads.parts(gang))
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""

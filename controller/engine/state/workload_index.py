@@ -26,6 +26,11 @@ class HyperJobGangs:
         self._started: dict[HyperJobGang, int] = {}
         """How many of these parts are not pending: read for each class of a gang, which may have 1,000."""
 
+    @property
+    def are_known(self) -> bool:
+        """Return whether any part of a gang is known."""
+        return bool(self._parts)
+
     def update(self, before: Workload | None, workload: Workload | None) -> None:
         """Update a workload that was *before*; ``None`` where it does not exist."""
         if before is not None and (workload is None or before.gang != workload.gang):
