@@ -198,7 +198,8 @@ class AdmissionPass:
         if self._wanted[0] != fitting:
             self._wanted = fitting, frozenset(slots_in(fitting))
         classes = finish(_leaf_classes(self.context, self.quota, leaf, self._wanted[1]))
-        return LeafIterator(leaf, classes, self.shares, self.context.policy)
+        together = self.context.workloads.gangs.is_all_or_nothing
+        return LeafIterator(leaf, classes, self.shares, self.context.policy, start_together=together)
 
     def _run_fair_share_first(self) -> Steps[None]:
         """Do the same where the order depends on which heads would borrow (O3).
@@ -411,7 +412,7 @@ def _leaf_classes(
 ) -> Steps[list[SchedulableClass]]:
     """Return the classes of a leaf that may be tried; of a fifo queue all that can block it, and only if its head may.
 
-    Only requirements with *feasible* slots may be tried.
+    Only requirements with *feasible* slots may be tried. A HyperJob may start without the part that is the head.
     """
     of, classes = context.feasibility_cache.get, list(context.pending.queues.get(leaf.name, ()))
     tried: list[WorkloadClass] = []
@@ -428,8 +429,12 @@ def _leaf_classes(
         yield len(part)
     if leaf.queue.fifo:
         first = context.order.blocking_head(leaf.name)
-        may_try = any(workload_class.head is first for workload_class in tried)
-        tried = [workload_class for workload_class in classes if workload_class.inadmissible is None] if may_try else []
+        if any(workload_class.head is first for workload_class in tried):
+            tried = [workload_class for workload_class in classes if workload_class.inadmissible is None]
+        else:
+            gang = first.gang if first is not None and context.pending.class_of(first.uid).is_waiting else None
+            may_start = context.workloads.gangs.is_all_or_nothing(gang)
+            tried = [workload_class for workload_class in tried if workload_class.gang == gang] if may_start else []
     return [
         SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
         for workload_class in tried

@@ -16,7 +16,7 @@ from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, SlotsByQueue, WorkloadClass
 from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots
 from controller.engine.state.resources import Resources
-from controller.engine.state.workloads import Workload
+from controller.engine.state.workloads import HyperJobGang, Workload
 
 Rank = tuple[int, int, ExactRatio, int, int, QueueName]
 
@@ -54,8 +54,18 @@ class SchedulableClass(NamedTuple):
 class LeafIterator:
     """The schedulable classes of one leaf queue, in order."""
 
-    def __init__(self, leaf: Node, entries: Iterable[SchedulableClass], shares: QueueShares, policy: Policy) -> None:
+    def __init__(
+        self,
+        leaf: Node,
+        entries: Iterable[SchedulableClass],
+        shares: QueueShares,
+        policy: Policy,
+        *,
+        start_together: Callable[[HyperJobGang | None], bool] = lambda _: False,
+    ) -> None:
         self.leaf = leaf
+        self._start_together = start_together
+        """Whether the parts of a gang are admitted only together."""
         self._shares = shares
         self._by_tenant = policy.is_by_tenant
         self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
@@ -104,9 +114,17 @@ class LeafIterator:
             heapify(self._heap)
 
     def restrict_to(self, slots: Slots) -> None:
-        """Drop the first classes while they have other requirements; in a fifo queue drop all with the first one."""
-        while self._heap and not slots >> self._classes[self._heap[0][3]].workload_class.slot & 1:
-            self.skip()
+        """Drop the first classes while they have other requirements; in a fifo queue drop all with the first one.
+
+        A HyperJob may start without that one, with its other classes.
+        """
+        while self._heap and not slots >> (first := self._classes[self._heap[0][3]].workload_class).slot & 1:
+            if self.leaf.queue.fifo and first.is_waiting and self._start_together(first.gang):
+                heappop(self._heap)
+                self._heap = [key for key in self._heap if self._classes[key[3]].workload_class.gang == first.gang]
+                heapify(self._heap)
+            else:
+                self.skip()
 
 
 class Branch:
