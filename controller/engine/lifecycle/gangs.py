@@ -21,8 +21,8 @@ from controller.engine.state.resources import Resources, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, Workload
 
-#: How often the parts of a HyperJob are tried in one order, without those that may not borrow.
-_MAX_TRIES: Final = 4
+#: How often the parts of a HyperJob are placed again in one order, without those that may not borrow.
+_MAX_RETRIES: Final = 3
 
 
 @dataclass(slots=True)
@@ -133,19 +133,17 @@ class GangPlacer:
         return trial
 
     def _try_parts(self, gang: HyperJobGang, parts: Sequence[Workload], *, on_reservations: bool = False) -> GangTrial:
-        """Try *parts* in order; where some may not borrow, try others in their place."""
-        missing = self._workloads.gangs.missing(gang)
-        trial = first = self._try_once(parts, missing=missing, on_reservations=on_reservations)
-        tries = 1
-        while trial.refusal is not None and trial.may_not_borrow and tries < _MAX_TRIES:
+        """Try *parts* in order; where some may not borrow, place the others again without these."""
+        missing, class_of = self._workloads.gangs.missing(gang), self._workloads.pending.class_of
+        trial = best = self._try_once(parts, missing=missing, on_reservations=on_reservations)
+        for _ in range(_MAX_RETRIES):
             placed = {part.uid for part, _ in trial.choices}
-            class_of = self._workloads.pending.class_of
             parts = [part for part in parts if part.uid in placed or class_of(part.uid) not in trial.may_not_borrow]
-            if len(parts) < missing:
+            if not trial.may_not_borrow or len(parts) < missing:
                 break
             trial = self._try_once(parts, missing=missing, on_reservations=on_reservations)
-            tries += 1
-        return first if trial.refusal is not None else trial
+            best = trial if trial.refusal is None else best
+        return best
 
     def _try_once(self, parts: Sequence[Workload], *, missing: int, on_reservations: bool) -> GangTrial:
         trial, quotas = GangTrial(), [quota.overlay() for quota in self._quotas]
