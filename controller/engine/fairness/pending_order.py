@@ -147,7 +147,8 @@ class FifoHeads:
         gangs = self.workloads.gangs
         if gang is None or not gangs.is_all_or_nothing(gang):
             return False
-        parts = self.workloads.pending_parts(gang)
+        class_of = self.workloads.pending.class_of
+        parts = [part for part in self.workloads.pending_parts(gang) if class_of(part.uid).inadmissible is None]
         heads = {queue: self._order.blocking_head(queue) for queue in {part.queue for part in parts}}
         free = sum((head := heads[part.queue]) is None or head.gang == gang for part in parts)
         return free < gangs.missing(gang)
