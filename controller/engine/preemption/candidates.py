@@ -138,19 +138,22 @@ class PreemptionCandidates:
     def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims of a gang in one queue: single parts above its minimum, then all others at once.
 
-        Its parts in other queues are evicted with these, because too few would be left (G1).
+        Its parts in other queues are evicted with these, because too few would be left (G1). Where some parts are
+        protected, only single ones are victims, of a gang in one queue.
         """
         parts = self._workloads.parts(gang)
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
-        if not all(map(self._is_evictable, admitted)):
+        evictable = [part for part in admitted if self._is_evictable(part)]
+        if len(evictable) < len(admitted) and any(part.queue != node.name for part in admitted):
+            # Single ones of several queues may be too many together.
             return []
-        own = (part for part in admitted if part.queue == node.name)
+        own = (part for part in evictable if part.queue == node.name)
         singles = sorted((self._victim((part,), node) for part in own), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
         victims: list[Victim] = []
         for single in singles[:spare]:
             victims.append(replace(single, preceded_by=victims[-1] if victims else None))
-        rest = tuple(victim.workloads[0] for victim in singles[spare:])
+        rest = tuple(victim.workloads[0] for victim in singles[spare:] if len(evictable) == len(admitted))
         return [*victims, self._victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
 
     def _victim(self, workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
