@@ -109,7 +109,9 @@ class Renders:
 
     def _get(self, page: Page, path: str, query: Query, reader: Reader) -> Shared | Exception:
         """Return the page with what *reader* is known to see, or why it cannot see it."""
-        key = path, tuple(sorted(query.values.items())), reader.key
+        # A page of which other namespaces were reviewed is not that of this reader, even where both may read the same.
+        reviewed = frozenset(reader.namespaces)
+        key = path, tuple(sorted(query.values.items())), reader.key, reviewed
         shared = self._shared.get(key)
         if shared is not None:
             return shared

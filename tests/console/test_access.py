@@ -97,6 +97,14 @@ async def test_foreign_namespace_is_not_served_by_a_filter(console):
     assert [row["name"] for row in own["workloads"]] == ["train-one"]
 
 
+@pytest.mark.parametrize("path", ["/overview", "/queues", "/workloads", "/workloads?namespace=one"])
+async def test_user_without_rights_changes_no_page_of_others(console, path):
+    alone = await console.data(path, "one")
+    console.renders.invalidate()
+    await console.data(path, "nothing")
+    assert await console.data(path, "one") == alone
+
+
 async def test_page_reviews_at_most_fifty_namespaces(tmp_path):
     jobs = [pending_job(f"ns-{number:03}", "train", "a") for number in range(120)]
     model = model_of(tmp_path, queue("a"), cluster("m1"), *jobs)
