@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 #: Characters of the changes in an address.
 _MAX_TEXT = 2_000
-#: Fields of the objects in YAML.
-_MAX_FIELDS = 100
+#: Fields of the objects in YAML, and characters and values of one field, after alias expansion.
+_MAX_FIELDS, _MAX_FIELD_SIZE = 100, 4_000
 #: What tells a manifest from changes in lines.
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9.-]{0,253}/[a-z0-9.-]{1,253}")
@@ -150,6 +150,8 @@ def _object_changes(document: object) -> Iterator[WhatIf]:
         parts["metadata"] = copied
     target = "/".join(part for part in (resource.kind.lower(), namespace, name) if part)
     for path, value in _fields(parts):
+        if _size(value) > _MAX_FIELD_SIZE:
+            raise BadQueryError(f"{'.'.join(path)} is too large after alias expansion")
         # Written as a change of one line, by which a message names it.
         steps = ".".join(step if _PLAIN_STEP.fullmatch(step) else f"'{step}'" for step in path)
         written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
@@ -163,6 +165,19 @@ def _fields(value: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator
             yield from _fields(member, (*path, name))
         else:
             yield (*path, name), member
+
+
+def _size(value: object) -> int:
+    """Return the number of characters and values in *value*, counted until they are too many."""
+    size, parts = 0, [value]
+    while parts and size <= _MAX_FIELD_SIZE:
+        part = parts.pop()
+        if isinstance(part, dict):
+            parts += [*part, *part.values()]
+        elif isinstance(part, list):
+            parts += part
+        size += len(part) if isinstance(part, str | dict | list) else 1
+    return size
 
 
 def check_rights(changes: Iterable[WhatIf], model: Model, reader: Reader) -> None:

@@ -117,6 +117,7 @@ status: {state: {phase: Completed}}
 
 
 NAMED = "kind: Queue\nmetadata: {name: a}"
+TEXT = f"{NAMED}\nspec:\n  a: &a {'x' * 500}\n  b: &b [{'*a, ' * 100}]\n  c: [{'*b, ' * 100}]"
 ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in itertools.pairwise("abcdefghijkl"))
 
 
@@ -135,6 +136,7 @@ ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in ite
             f"{NAMED}\nspec: {{{','.join(f'a{n}: 1' for n in range(101))}}}", "more than 100 fields", id="many-fields"
         ),
         pytest.param(f"{NAMED}\nspec:\n  a: &a {{x: 1, y: 2}}\n{ALIASES}", "more than 100 fields", id="aliases"),
+        pytest.param(TEXT, "spec.b is too large", id="aliases-in-lists"),
     ],
 )
 def test_invalid_manifest_is_refused_with_its_reason(text, says):
