@@ -77,7 +77,7 @@ class ConsoleServer:
         self.app.router.add_get("/login", self._login_page)
         self.app.router.add_post("/login", self._login)
         self.app.router.add_post("/logout", self._logout)
-        self.app.router.add_get("/events", self._events)
+        self.app.router.add_get("/events", self._events, allow_head=False)
         self.app.router.add_get("/static/{file}", self._static)
         for page in PAGES.values():
             self.app.router.add_get(page.route, self._page(page, is_json=False))
@@ -175,11 +175,8 @@ class ConsoleServer:
         if path.parent != STATIC or not path.is_file():
             raise NotVisibleError("there is no such file")
         versioned = "v" in request.query
-        response = web.FileResponse(
-            path, headers={"Cache-Control": _IMMUTABLE if versioned else "private, max-age=300"}
-        )
-        response.enable_compression()
-        return response
+        # Without compression, which adds a body to the answers that have none.
+        return web.FileResponse(path, headers={"Cache-Control": _IMMUTABLE if versioned else "private, max-age=300"})
 
     # -- login -------------------------------------------------------------------
 

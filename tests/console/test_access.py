@@ -333,6 +333,18 @@ async def test_no_write_verb_but_login(console):
         assert answer.status == 405
 
 
+async def test_answers_without_body_leave_the_connection_usable(console):
+    # A proxy may take what follows for the answer to another user.
+    headers = {"Authorization": "Bearer op"}
+    tag = (await console.get("/static/console.js")).headers["Etag"]
+    for path, status in (("/", 200), (OVERVIEW, 200), ("/static/console.js", 200), ("/events?path=/", 405)):
+        assert (await console.client.head(path, headers=headers)).status == status
+        assert await console.status("/login", "") == 200
+    for condition in ({"If-None-Match": tag}, {"If-Modified-Since": "Fri, 01 Jan 2100 00:00:00 GMT"}):
+        assert await console.status("/static/console.js", "", **condition) == 304
+        assert await console.status("/login", "") == 200
+
+
 # -- streams ---------------------------------------------------------------------
 
 
