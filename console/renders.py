@@ -3,6 +3,7 @@
 import zlib
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -20,6 +21,7 @@ from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
 from controller.engine.state.workloads import Workload
 from controller.kube.access_reviews import User
+from controller.kube.errors import NotFound
 
 A = TypeVar("A", bound=msgspec.Struct)
 
@@ -198,7 +200,10 @@ class Renders:
 
         async def prepare() -> Callable[[], bytes]:
             paths = what_if.changed_objects(changes)
-            objects = {path: (kind, await model.read(path)) for path, kind in paths.items()}
+            objects = {}
+            for path, kind in paths.items():
+                with suppress(NotFound):  # the difference names it
+                    objects[path] = kind, await model.read(path)
             return lambda: msgspec.json.encode(what_if.difference(shown_snapshot(model), changes, objects))
 
         self.analyses.ask_prepared(key, prepare)

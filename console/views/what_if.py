@@ -34,6 +34,8 @@ _MAX_FIELDS, _MAX_FIELD_SIZE = 100, 4_000
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9.-]{0,253}/[a-z0-9.-]{1,253}")
 _PLAIN_STEP = re.compile(r"[A-Za-z0-9_-]+")
+#: Fields that name an object: with another name, a reader would learn whether that object exists.
+_IDENTITY = {("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"), ("spec", "resource")}
 #: Decisions of the difference that are shown, and workloads with a forecast before and after.
 _MAX_DECISIONS, _MAX_FORECASTS = 200, 40
 
@@ -107,11 +109,16 @@ def requested_changes(query: Query) -> tuple[WhatIf, ...]:
     if len(text) > _MAX_TEXT:
         raise BadQueryError(f"the changes are longer than {_MAX_TEXT} characters")
     try:
-        if _MANIFEST.search(text):
-            return tuple(_manifest_changes(text))
-        return parse_what_if(line for line in text.splitlines() if line.strip())
+        is_manifest = _MANIFEST.search(text) is not None
+        changes = tuple(_manifest_changes(text)) if is_manifest else parse_what_if(text.splitlines())
     except InputError as error:
         raise BadQueryError(str(error).replace("--what-if: ", "")) from error
+    for change in changes:
+        if not _NAME.fullmatch(f"{change.namespace}/{change.name}"):
+            raise BadQueryError(f"{change.target!r} is not the name of an object")
+        if change.path[:2] in _IDENTITY:
+            raise BadQueryError(f"{change.target}: {'.'.join(map(str, change.path))} names an object; change others")
+    return changes
 
 
 def _manifest_changes(text: str) -> Iterator[WhatIf]:

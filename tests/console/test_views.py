@@ -10,6 +10,7 @@ from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
 from controller.controllers.data_sources.claims import observe_claim, observe_source
 from controller.forecast.run_times import JobProfile, Run, RunTimes
+from controller.kube.errors import NotFound
 from tests.cli import manifests
 from tests.cli.manifests import admitted, binding, claim, configuration, queue, running, source, units
 from tests.console.consoles import NOW, OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
@@ -137,11 +138,34 @@ ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in ite
         ),
         pytest.param(f"{NAMED}\nspec:\n  a: &a {{x: 1, y: 2}}\n{ALIASES}", "more than 100 fields", id="aliases"),
         pytest.param(TEXT, "spec.b is too large", id="aliases-in-lists"),
+        pytest.param("queue/a?b.spec.weight=1", "not the name", id="query-in-name"),
+        pytest.param("job/a/..%2Fb.spec.minAvailable=1", "not the name", id="path-in-name-of-line"),
+        pytest.param("job/one/a.metadata.namespace=two", "names an object", id="namespace"),
+        pytest.param("job/one/a.metadata.name=b", "names an object", id="name"),
+        pytest.param("resourcebinding/one/a-job.spec.resource.name=b", "names an object", id="template"),
+        pytest.param(
+            "kind: ResourceBinding\nmetadata: {name: a-job, namespace: one}\nspec: {resource: {namespace: two}}",
+            "names an object",
+            id="template-in-manifest",
+        ),
     ],
 )
-def test_invalid_manifest_is_refused_with_its_reason(text, says):
+def test_invalid_change_is_refused_with_its_reason(text, says):
     with pytest.raises(BadQueryError, match=says):
         requested_changes(Query(values={"change": text}))
+
+
+@pytest.mark.parametrize("target", ["queue/nowhere", "job/one/nothing"])
+async def test_what_if_names_objects_that_do_not_exist(tmp_path, monkeypatch, target):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
+
+    async def read(path: str) -> bytes:
+        raise NotFound(f"GET {path}", 404, "not found")
+
+    monkeypatch.setattr(model, "read", read)
+    async with console_of(model) as console:
+        data = await console.data(f"/what-if?{urlencode({'change': f'{target}.spec.x=1'})}")
+        assert (data["problem"], data.get("isPlanned")) == (f"{target} does not exist", None)
 
 
 def stored(body: dict) -> bytes:
