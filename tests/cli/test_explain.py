@@ -185,7 +185,7 @@ def test_resize_since_the_admission_is_explained(explain, requested, is_resized,
         binding("j", clusters=["m"], phase="Running", record=record, uid="rb-j"),
     ).text
     resized = "It was admitted with 4 cpu in 1 pod and resized since; the current charge counts."
-    exceeded = "Queue 'a' uses 12 cpu of 8; it admits nothing while usage exceeds the limit."
+    exceeded = "Queue 'a' uses 12 cpu of 8; it admits nothing that requests cpu while usage exceeds the limit."
     assert (resized in text, exceeded in text) == (is_resized, is_over)
 
 

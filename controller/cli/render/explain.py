@@ -369,14 +369,17 @@ def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[
 def _exceeded_limit_lines(queue: WorkloadQueue) -> Iterator[str]:
     """Yield a sentence for each of its queues with usage above the limit."""
     for standing in queue.shares:
-        over = [
-            f"{format_amount(name, standing.allocated)} {name} of {format_amount(name, standing.limit)}"
+        over = {
+            name: f"{format_amount(name, standing.allocated)} {name} of {format_amount(name, standing.limit)}"
             for name in standing.allocated
             if name in standing.limit
             and parse_quantity(name, standing.allocated[name]) > parse_quantity(name, standing.limit[name])
-        ]
+        }
         if over:
-            yield f"Queue '{standing.name}' uses {', '.join(over)}; it admits nothing while usage exceeds the limit."
+            yield (
+                f"Queue '{standing.name}' uses {', '.join(over.values())}; it admits nothing that requests "
+                f"{' or '.join(over)} while usage exceeds the limit."
+            )
 
 
 def _request_lines(explanation: Explanation) -> Iterator[str]:
