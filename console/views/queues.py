@@ -349,8 +349,9 @@ def _next_candidate(
 ) -> OrderedWorkload | None:
     for position, workload in enumerate(ordered[:200], start=1):
         refusal = snapshot.state.refusal(workload.uid)
-        if refusal is None or (
-            refusal.is_about_capacity and snapshot.state.pending.class_of(workload.uid).inadmissible is None
+        if not workload.is_leaving and (
+            refusal is None
+            or (refusal.is_about_capacity and snapshot.state.pending.class_of(workload.uid).inadmissible is None)
         ):
             return _one(snapshot, workload, position, reader, forecasts)
     return None

@@ -16,6 +16,7 @@ from console.views.listing import (
     amounts_text,
     page_of,
     paging,
+    quantities_text,
     shown_snapshot,
 )
 from console.views.queues import QueueRow, queue_row
@@ -31,6 +32,7 @@ from controller.cli.reports.explain import (
     counterfactual_reports,
     data_reports,
     head_reservation_report,
+    resized_from,
 )
 from controller.cli.reports.forecast import start_forecasts
 from controller.engine import remedies
@@ -237,7 +239,9 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     """The data that its claims name; where they are only for readers of clusters."""
     clusters: tuple[CandidateReport, ...] = ()
     placed: tuple[tuple[str, str], ...] = ()
-    """The clusters that it is admitted to, each with its charge."""
+    """The clusters that it is admitted to, or is terminating on, each with its charge."""
+    resized_from: str = ""
+    """Its charge at its admission, where it was resized since (D7)."""
     next_cycle: str = ""
     """What the next scheduling cycle would do with it."""
     evictions: int = 0
@@ -326,6 +330,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         hidden_changes=hidden,
         data=_data(snapshot, workload, reader),
         clusters=tuple(reports)[:_MAX_CLUSTERS],
+        resized_from=quantities_text(resized_from(snapshot, workload) or {}),
         placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
         next_cycle=_next_cycle(snapshot, {workload.uid}).get(workload.uid, ""),
         evictions=workload.evictions,

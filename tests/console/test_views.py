@@ -318,6 +318,31 @@ async def test_evictions_of_the_next_cycle_are_shown_as_admitted(tmp_path):
         assert len((await console.data("/clusters/m1"))["workloads"]) == 2
 
 
+async def test_resized_workload_shows_the_charge_of_its_admission(tmp_path):
+    grown, placed = admitted("train", {"cpu": "1", "memory": "1Gi"}, on="m1", queue="a", namespace="one")
+    grown["spec"]["tasks"][0]["replicas"] = 3
+    async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), grown, placed)) as console:
+        data = await console.data(TRAIN)
+        assert (data["placed"], data["resizedFrom"]) == ([["m1", "3 cpu, 3Gi memory"]], "1 cpu, 1Gi memory")
+        assert "It was admitted with 1 cpu, 1Gi memory and resized since" in await console.text(TRAIN)
+
+
+async def test_evicted_workload_that_still_terminates_is_no_candidate(tmp_path):
+    record = {"uid": "train", "queue": "a", "evictions": 1}
+    leaving = binding(
+        "train", clusters=["m1"], suspended=True, phase="Running", record=record, namespace="one", uid="train"
+    )
+    documents = queue("a"), cluster("m1"), pending_job("one", "train", "a", cpu=3), leaving
+    later = pending_job("one", "wait", "a", cpu=2)
+    async with console_of(model_of(tmp_path, *documents, later)) as console:
+        data = await console.data("/queues/a")
+        assert [row["name"] for row in data["order"]] == ["train", "wait"]
+        assert data["nextCandidate"]["name"] == "wait"
+        page = await console.text(TRAIN)
+        assert "Where it is terminating" in page
+        assert "Where it runs" not in page
+
+
 async def test_queue_name_of_a_job_leads_to_no_other_page(tmp_path):
     job = pending_job("one", "train", "../what-if?change=a#b")
     async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), job)) as console:

@@ -329,14 +329,14 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
             for cluster_charge in admission.cluster_charges
         ),
         charge=positive_quantities(admission.charge),
-        pending_resize=_resized_from(snapshot, workload),
+        pending_resize=resized_from(snapshot, workload),
         since=format_time(admission.admitted_at),
         adopted=admission.adopted,
         now=snapshot.admission(workload.uid) is not None,
     )
 
 
-def _resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
+def resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
     """Return the charge in the admission record, if the workload requests more by now; a failover is charged, too."""
     binding, admission = snapshot.binding(workload), workload.admission
     record = binding.record if binding else None
