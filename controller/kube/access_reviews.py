@@ -153,6 +153,9 @@ class Access:
 
     async def user(self, token: str) -> User | None:
         """Return the user of *token*, ``None`` for an invalid one; raise `RefusedError` where callers are too many."""
+        if not token.isascii():
+            # Bytes of a header that are not UTF-8 could not be sent to the API server.
+            return None
         # Only a hash is stored, so that a memory dump has no tokens of tenants.
         key = hashlib.sha256(token.encode()).digest()
         cached = self._users.get(key)

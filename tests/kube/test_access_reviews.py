@@ -56,6 +56,13 @@ async def test_invalid_token_is_cached_for_a_short_time(tmp_path):
         assert len(server.requests) == 2
 
 
+async def test_token_that_is_no_text_is_invalid(tmp_path):
+    async with reviewed(tmp_path) as (access, server, _):
+        with pytest.raises(RefusedError) as refused:
+            await access.require(b"\xff".decode(errors="surrogateescape"), "ml", "list")
+        assert (refused.value.status, server.requests) == (401, [])
+
+
 async def test_denied_user_is_refused(tmp_path):
     async with reviewed(tmp_path, allowed=False) as (access, _, _):
         with pytest.raises(RefusedError, match="you may not list workloads") as refused:
