@@ -5,11 +5,13 @@ import gc
 import ssl
 import weakref
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 
 import aiohttp
 import pytest
 
 from controller.api.visibility import namespace_path
+from controller.cli.input.visibility import ServerAddress, visible_workloads
 from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -77,6 +79,17 @@ async def test_only_a_leader_with_a_plan_answers(tmp_path, leads, has_planned, s
         status, body = await ask()
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
     assert says in body["message"]
+
+
+async def test_commands_find_a_workload_of_any_kind_by_its_name(tmp_path):
+    web = workload("web", {"cpu": 1000}, namespace="ml", kind="Deployment")
+    state = worlds.build(worlds.Policy(), Queue(QueueName("q")), web, workload("job", {"cpu": 1000}, namespace="ml"))
+    state.plan(worlds.NOW)
+    async with served(tmp_path, state=state) as (port, _, _), aiohttp.ClientSession() as session:
+        api = SimpleNamespace(session=session, access=SimpleNamespace(authorization="Bearer ann"))
+        address = ServerAddress(f"https://127.0.0.1:{port}", (tmp_path / "serving" / "ca.crt").read_text())
+        report = await visible_workloads(api, address, "ml", "web")
+    assert [(item.kind, item.name) for item in report.items] == [("Deployment", "web")]
 
 
 async def test_one_user_is_limited_and_others_are_not(tmp_path):

@@ -42,7 +42,7 @@ class ServerAddress(NamedTuple):
 
 
 async def visible_workloads(api: Api, address: ServerAddress, namespace: str, name: str = "") -> VisibleWorkloads:
-    """Return the workloads of *namespace*, all or the Job *name*; raise `VisibilityError`."""
+    """Return the workloads of *namespace*, all or those with *name*; raise `VisibilityError`."""
     if not api.access.authorization:
         text = "this kubeconfig has no token, which the endpoint needs; use one with a token"
         raise VisibilityError(text)
@@ -52,7 +52,7 @@ async def visible_workloads(api: Api, address: ServerAddress, namespace: str, na
         context = client_context(pem=address.ca)
     except ssl.SSLError as error:
         raise VisibilityError(f"the CA certificates of the endpoint cannot be used: {error}") from error
-    query = f"?{urlencode({'kind': 'Job', 'name': name})}" if name else ""
+    query = f"?{urlencode({'name': name})}" if name else ""
     url = f"{address.url.rstrip('/')}{namespace_path(quote(namespace, safe=''))}{query}"
     status, body = await _get(api, url, context)
     for _ in range(_RETRIES):
