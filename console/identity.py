@@ -29,10 +29,20 @@ class Identity:
         rate = settings.requests_per_second
         self._rates = RequestRates(rate, burst=_BURST_SECONDS * rate)
 
-    def limit(self, request: web.Request, user: User | None = None) -> None:
-        """Count one request of *user* or, before the login, of the address; raise `RefusedError`."""
+    def limit(self, request: web.Request) -> None:
+        """Count one request of its user or, before the login, of its address; raise `RefusedError`."""
+        user = self._known_user(request)
         if not self._rates.admits(f"user {user.username}" if user is not None else f"address {request.remote}"):
             raise RefusedError(429, "TooManyRequests", "too many requests; try again after a second")
+
+    def _known_user(self, request: web.Request) -> User | None:
+        """Return the user, if it is known without a review."""
+        if not self._is_behind_proxy:
+            return self._access.known_user(self.token(request))
+        try:
+            return _proxy_user(request)
+        except RefusedError:
+            return None
 
     def check_host(self, request: web.Request) -> None:
         """Refuse other host names than the console's own, which a malicious site may resolve to this address."""

@@ -149,7 +149,7 @@ class ConsoleServer:
 
     def _page(self, page: Page, *, is_json: bool) -> Handler:
         async def handle(request: web.Request) -> web.StreamResponse:
-            user = await self._user(request)
+            user = await self._identity.user(request)
             reader = await self._renders.rights.reader(user)
             query = Query(dict(request.match_info), dict(request.query))
             path = request.path.removeprefix("/api/v1") if is_json else request.path
@@ -164,11 +164,6 @@ class ConsoleServer:
             return response
 
         return handle
-
-    async def _user(self, request: web.Request) -> User:
-        user = await self._identity.user(request)
-        self._identity.limit(request, user)
-        return user
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
         path = STATIC / request.match_info["file"]
@@ -219,7 +214,7 @@ class ConsoleServer:
 
     async def _events(self, request: web.Request) -> web.StreamResponse:
         """Send a page again whenever it has changed, until the client leaves or a right ends."""
-        user = await self._user(request)
+        user = await self._identity.user(request)
         try:
             target = urlsplit(request.query.get("path", "/"))
             values = dict(parse_qsl(target.query, max_num_fields=_MAX_PARAMETERS))

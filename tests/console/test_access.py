@@ -214,6 +214,16 @@ async def test_requests_of_one_user_are_limited(model):
         assert [await console.status(OVERVIEW) for _ in range(12)].count(429) >= 6
 
 
+async def test_user_takes_no_requests_of_others_at_its_address(model):
+    # Behind an ingress all users have one address.
+    async with console_of(model, requests_per_second=1) as console:
+        assert await console.status(OVERVIEW, "one") == 200
+        assert [await console.status(OVERVIEW) for _ in range(12)].count(429) >= 6
+        assert await console.status(OVERVIEW, "one") == 200
+        assert [await console.status(OVERVIEW, f"unknown-{number}") for number in range(12)].count(429) >= 6
+        assert await console.status(OVERVIEW, "one") == 200
+
+
 async def test_connection_without_a_request_is_closed(model, monkeypatch):
     monkeypatch.setattr("console.server._FIRST_REQUEST_SECONDS", 0.3)
     async with console_of(model, port=0) as console, console.server.serve(None) as port:
