@@ -20,10 +20,11 @@ from controller.kube.errors import ApiError
 
 #: Children at once: one, so that the controller on the same node has another core.
 _CHILDREN = 1
-_MAX_WAITING = 20
-_MAX_RESULTS = 500
+#: Questions on their way, for all users and for one of them: its page asks again.
+_MAX_WAITING, _MAX_OF_ONE_USER = 20, 4
 _RESULT_SECONDS = 60.0
-_MAX_BYTES = 16 << 20
+#: Bytes of one answer, and answers and their bytes in memory.
+_MAX_BYTES, _MAX_RESULTS, _MAX_RESULT_BYTES = 16 << 20, 500, 64 << 20
 _NICE = 10
 _READ_BYTES = 1 << 16
 #: After standard input, output and error.
@@ -42,6 +43,11 @@ class _Result:
     answer: bytes | None
     """``None`` where it failed or took too long."""
 
+    @property
+    def size(self) -> int:
+        """Return its bytes."""
+        return len(self.answer or b"")
+
 
 class Analyses:
     """Asks questions in children, one after another, and caches the answers for a minute."""
@@ -51,32 +57,38 @@ class Analyses:
         self._seconds = seconds
         self._slots = asyncio.Semaphore(_CHILDREN)
         self._running: dict[Hashable, asyncio.Task[None]] = {}
+        self._users: dict[Hashable, str] = {}
+        """Who has asked the questions that are on their way."""
         self._results: OrderedDict[Hashable, _Result] = OrderedDict()
 
     def cached(self, key: Hashable) -> _Result | None:
         """Return the last answer to *key*, however old."""
         return self._results.get(key)
 
-    def ask(self, key: Hashable, question: Callable[[], bytes]) -> None:
-        """Ask *question* unless its answer is new or on its way."""
-        self._begin(key, lambda: self.run(question))
+    def ask(self, key: Hashable, question: Callable[[], bytes], *, user: str = "") -> None:
+        """Ask *question* unless its answer is new or on its way, or too many questions, also of *user*, are."""
+        self._begin(key, lambda: self.run(question), user)
 
-    def ask_prepared(self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]]) -> None:
+    def ask_prepared(
+        self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]], *, user: str = ""
+    ) -> None:
         """Ask the question that *prepare* returns, as ``ask`` does."""
 
         async def answer() -> bytes:
             return await self.run(await prepare())
 
-        self._begin(key, answer)
+        self._begin(key, answer, user)
 
-    def fetch(self, key: Hashable, answer: Callable[[], Awaitable[bytes]]) -> None:
+    def fetch(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], *, user: str = "") -> None:
         """Fetch the answer of another process, as ``ask`` does."""
-        self._begin(key, answer)
+        self._begin(key, answer, user)
 
-    def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]]) -> None:
+    def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], user: str) -> None:
         known = self._results.get(key)
         is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
-        if not is_new and key not in self._running and len(self._running) < _MAX_WAITING:
+        has_place = len(self._running) < _MAX_WAITING and list(self._users.values()).count(user) < _MAX_OF_ONE_USER
+        if not is_new and key not in self._running and has_place:
+            self._users[key] = user
             self._running[key] = asyncio.create_task(self._answer(key, answer))
 
     async def _answer(self, key: Hashable, produce: Callable[[], Awaitable[bytes]]) -> None:
@@ -87,10 +99,12 @@ class Analyses:
             answer = None
         finally:
             self._running.pop(key, None)
+            self._users.pop(key, None)
         self._results.pop(key, None)
         self._results[key] = _Result(time.monotonic(), answer)
-        while len(self._results) > _MAX_RESULTS:
-            self._results.popitem(last=False)
+        size = sum(result.size for result in self._results.values())
+        while len(self._results) > _MAX_RESULTS or size > _MAX_RESULT_BYTES:
+            size -= self._results.popitem(last=False)[1].size
         for handler in self.on_answer:
             handler()
 

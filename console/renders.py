@@ -165,15 +165,17 @@ class Renders:
     def workload(self, query: Query, reader: Reader) -> workloads.WorkloadView:
         """Return one workload with its analysis, which is begun if there is none."""
         workload = workloads.find_workload(self.model, query, reader)
-        analysis, status = self._analysis(shown_snapshot(self.model), workload)
+        analysis, status = self._analysis(shown_snapshot(self.model), workload, reader)
         insights = workloads.Insights(self.forecasts, analysis, status)
         return workloads.workload_view(self.model, workload, reader, insights)
 
-    def _analysis(self, snapshot: Snapshot, workload: Workload) -> tuple[workloads.Analysis | None, str]:
+    def _analysis(
+        self, snapshot: Snapshot, workload: Workload, reader: Reader
+    ) -> tuple[workloads.Analysis | None, str]:
         if workloads.refusal_of(snapshot, workload) is None:
             return None, ""
         key, uid = ("workload", workload.uid), workload.uid
-        self.analyses.ask(key, lambda: msgspec.json.encode(workloads.analyse(snapshot, uid)))
+        self.analyses.ask(key, lambda: msgspec.json.encode(workloads.analyse(snapshot, uid)), user=reader.username)
         return self._answer(key, workloads.Analysis)
 
     def _answer(self, key: Hashable, kind: type[A]) -> tuple[A | None, str]:
@@ -206,7 +208,7 @@ class Renders:
                     objects[path] = kind, await model.read(path)
             return lambda: msgspec.json.encode(what_if.difference(shown_snapshot(model), changes, objects))
 
-        self.analyses.ask_prepared(key, prepare)
+        self.analyses.ask_prepared(key, prepare, user=reader.username)
         return what_if.what_if_view(model, query, reader, *self._answer(key, what_if.Difference))
 
     # -- past decisions ----------------------------------------------------------
@@ -217,7 +219,7 @@ class Renders:
         if at is None or not self.model.history.is_enabled:
             return moments.moment_view(self.model, query, reader, None)
         key = "moment", at, focus
-        self.analyses.fetch(key, lambda: self.model.history.moment(at, focus))
+        self.analyses.fetch(key, lambda: self.model.history.moment(at, focus), user=reader.username)
         return moments.moment_view(self.model, query, reader, *self._answer(key, MomentAnswer))
 
 

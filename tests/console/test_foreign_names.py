@@ -133,7 +133,7 @@ class _Analyses:
     def __init__(self, moment) -> None:
         self._moment = msgspec.json.encode(MomentAnswer(moment))
 
-    def ask(self, *_: object) -> None:
+    def ask(self, *_: object, user: str) -> None:
         """Ask nothing."""
 
     fetch = ask
