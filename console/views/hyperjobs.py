@@ -10,6 +10,7 @@ from console.views.listing import NotVisibleError, Paging, Query, amounts_text, 
 from console.views.workloads import clusters_of, refusal_of
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
+from controller.controllers.hyperjob.children import minimum_parts
 from controller.controllers.hyperjob.observed import ObservedHyperJob
 from controller.engine.state.workloads import WorkloadState
 from controller.reporting.messages import pending_message
@@ -144,11 +145,10 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
                 start=visible_start(forecasts.starts.get(workload.uid), reader) if workload is not None else None,
             )
         )
-    minimum = observed.hyperjob.spec.min_available if observed.hyperjob is not None else None
     return HyperJobView(
         time=format_time(snapshot.now),
         hyperjob=_row(observed),
-        min_available=minimum or len(parts),
+        min_available=minimum_parts(observed.hyperjob, len(parts)) if observed.hyperjob is not None else len(parts),
         parts=tuple(parts),
         is_split=bool(parts),
         decisions=decisions_about(model, {workload.uid for workload in workloads.values()}, reader),

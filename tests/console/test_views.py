@@ -8,12 +8,15 @@ import pytest
 
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.controllers.data_sources.claims import observe_claim, observe_source
+from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.forecast.run_times import JobProfile, Run, RunTimes
 from controller.kube.errors import NotFound
 from tests.cli import manifests
 from tests.cli.manifests import admitted, binding, claim, configuration, queue, running, source, units
 from tests.console.consoles import NOW, OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
+from tests.controllers.hyperjob.objects import two_copies
 
 TRAIN = "/workloads/one/Job/train"
 
@@ -341,6 +344,21 @@ async def test_evicted_workload_that_still_terminates_is_no_candidate(tmp_path):
         page = await console.text(TRAIN)
         assert "Where it is terminating" in page
         assert "Where it runs" not in page
+
+
+@pytest.mark.parametrize(("asked", "minimum"), [(None, 2), (0, 1), (1, 1), (5, 2)])
+async def test_hyperjob_page_names_the_parts_that_start_together(tmp_path, asked, minimum):
+    parts = [
+        {"name": f"llm-t-{number}", "replicatedJob": "t", "index": number, "pods": [4], "phase": "Pending"}
+        for number in range(2)
+    ]
+    observed = {**two_copies(minAvailable=asked), "status": {"phase": "Pending", "split": {"parts": parts}}}
+    observed["metadata"]["resourceVersion"] = "1"
+    model = model_of(tmp_path, queue("a"), cluster("m1"))
+    model.hyperjobs[HYPERJOB_RESOURCES[0]].upsert(decode_hyperjob(msgspec.json.encode(observed), HYPERJOB_RESOURCES[0]))
+    async with console_of(model) as console:
+        assert (await console.data("/hyperjobs/ml/llm"))["minAvailable"] == minimum
+        assert f"2 parts, at least {minimum} together" in await console.text("/hyperjobs/ml/llm")
 
 
 async def test_queue_name_of_a_job_leads_to_no_other_page(tmp_path):
