@@ -101,6 +101,8 @@ class Model:
         self._refresh_seconds = refresh_seconds
         self._options = options or WatchOptions()
         self.configuration = ActiveConfiguration(VolcanoGlobalConfiguration(), ConfigurationSource.DEFAULTS)
+        self.is_configuration_known = True
+        """Whether the configuration of the controller could be read last."""
         self.store = Store(self.configuration.values)
         self.informers = build_informers(api, self.store, self._options)
         self._kinds = DynamicInformers(api, self.store, self.informers, options=self._options)
@@ -171,6 +173,15 @@ class Model:
             if not informer.synced.is_set():
                 return f"{name} not listed yet"
         return self.last_error or ("no plan was made yet" if self._snapshot is None else None)
+
+    @property
+    def notice(self) -> str:
+        """Return why the next cycle of the pages may not be that of the controller, empty while it should be."""
+        if self.is_configuration_known:
+            return ""
+        is_default = self.configuration.source is ConfigurationSource.DEFAULTS
+        used = "the defaults" if is_default else "the one that was read last"
+        return f"The configuration of the controller cannot be read: pages use {used}. The console's log says why."
 
     @property
     def _is_synced(self) -> bool:
@@ -252,6 +263,7 @@ class Model:
                 log.warning("configuration not read", error=str(error))
             else:
                 self.use_run_times(run_times or RunTimes())
+                self.is_configuration_known = not problem
                 if problem and self.configuration.source is ConfigurationSource.DEFAULTS:
                     log.info("default configuration used", reason=problem)
                 elif problem:

@@ -141,6 +141,7 @@ class Renders:
             path=path,
             title=page.title or query.path.get("name", ""),
             time=getattr(data, "time", None),
+            notice=self.model.notice,
             minute=now // _MINUTE_MS * _MINUTE_MS,
             reload_seconds=_RELOAD_SOON_SECONDS if is_running else _RELOAD_SECONDS,
             **more,
