@@ -82,6 +82,8 @@ class WhatIfView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     removed: tuple[ChangedDecision, ...] = ()
     starts: tuple[ChangedStart, ...] = ()
     is_planned: bool = False
+    notes: tuple[str, ...] = ()
+    """Changes without effect."""
 
 
 class Forecast(msgspec.Struct, frozen=True):
@@ -101,6 +103,7 @@ class Difference(msgspec.Struct, frozen=True):
     added: tuple[DecisionReport, ...] = ()
     removed: tuple[DecisionReport, ...] = ()
     starts: tuple[Forecast, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def requested_changes(query: Query) -> tuple[WhatIf, ...]:
@@ -240,9 +243,11 @@ def difference(
         for workload in first
     )
     changed = tuple(forecast for forecast in forecasts if forecast.before != forecast.after)
+    notes = tuple(note.replace("--what-if: ", "") for note in changes.notes)
     if report is None:
-        return Difference(starts=changed)
-    return Difference("", report.decisions.added[:_MAX_DECISIONS], report.decisions.removed[:_MAX_DECISIONS], changed)
+        return Difference(starts=changed, notes=notes)
+    added, removed = (decisions[:_MAX_DECISIONS] for decisions in (report.decisions.added, report.decisions.removed))
+    return Difference("", added, removed, changed, notes)
 
 
 def _first_pending(snapshot: Snapshot) -> list[Workload]:
@@ -283,6 +288,7 @@ def what_if_view(model: Model, query: Query, reader: Reader, answer: Difference 
         removed=tuple(_visible(answer.removed, model, reader)),
         starts=tuple(starts),
         is_planned=not answer.problem,
+        notes=answer.notes,
     )
 
 

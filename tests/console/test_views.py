@@ -63,6 +63,10 @@ async def test_what_if_shows_the_decisions_that_change(tmp_path, monkeypatch, ch
         assert await console.status(f"/api/v1/what-if?{query}", "one") == 403
         assert await console.status("/api/v1/what-if?change=nonsense") == 400
         assert change in await console.text(f"/what-if?{query}")
+        misspelt = f"/what-if?{urlencode({'change': 'cluster/m1.spec.taint=1'})}"
+        [note] = (await console.data(misspelt))["notes"]
+        assert note == "'cluster/m1.spec.taint=1': no decision depends on spec.taint; did you mean taints?"
+        assert "Without effect: &#39;cluster/m1.spec.taint=1&#39;" in await console.text(misspelt)
     # The console's own state is as it was.
     assert model.snapshot.state.refusal(next(iter(model.snapshot.state.workloads))) is not None
 
