@@ -206,9 +206,10 @@ class _Search:
 
     def other_queues(self) -> Iterator[Counterfactual]:
         """Yield each of the queues with the fewest pending workloads that would admit it."""
-        if self._job.template is None:
-            return
         tree, policy, workload = self._engine.tree(), self._engine.policy, self._workload
+        # The record fixes the queue of a workload that is admitted, and evicted by this plan (Q6).
+        if self._job.template is None or workload.state is WorkloadState.ADMITTED:
+            return
         usable = [
             node.name
             for node in tree.leaves()

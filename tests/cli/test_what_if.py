@@ -10,6 +10,7 @@ from controller.cli.input.what_if import Changes, parse_what_if
 from tests.cli.manifests import (
     NOW,
     VOLCANO_JOB,
+    admitted,
     binding,
     cluster,
     configuration,
@@ -17,6 +18,7 @@ from tests.cli.manifests import (
     pod,
     priority_class,
     queue,
+    units,
     write,
 )
 
@@ -167,6 +169,20 @@ def test_every_counterfactual_of_explain_admits_the_job(run, file, namespace, na
             if decision["action"] == "Admit"
         }
         assert (namespace, name) in admitted, counterfactual
+
+
+def test_every_counterfactual_of_an_evicted_job_keeps_it(run, tmp_path):
+    grown, placed = admitted("j", {"cpu": "2"}, on="m", queue="a")
+    grown["spec"]["tasks"][0]["replicas"] = 3
+    policy = configuration(resize={"gracePeriod": "0s"})
+    path = write(
+        tmp_path, policy, queue("a", capability={"cpu": "4"}), queue("b"), cluster("m", units(9)), grown, placed
+    )
+    explained = run("explain", "job", "ml/j", "-f", path, "-o", "json").answer
+    assert (explained["evicted"], bool(explained["counterfactuals"])) == ("ResizeRejected", True)
+    for counterfactual in explained["counterfactuals"]:
+        planned = run("plan", "-f", path, "-o", "json", "--what-if", counterfactual["change"]).answer
+        assert planned["decisions"] == [], counterfactual
 
 
 def test_proposals_of_explain_can_be_pasted_into_a_shell(run):
