@@ -107,6 +107,9 @@ class Renders:
         reader.unknown.clear()
         if isinstance(shared, Exception):
             raise shared
+        if not shared.main:
+            # Too many namespaces: the page has what is known, for this reader alone.
+            return Shared(shared.data, main_of(self.html(page, path, query, shared.data)))
         return shared
 
     def _get(self, page: Page, path: str, query: Query, reader: Reader) -> Shared | Exception:

@@ -14,13 +14,17 @@ from urllib.parse import quote, urlencode
 
 import pytest
 from aiohttp.test_utils import make_mocked_request
+from msgspec.json import encode
 
 from console.identity import _proxy_user
 from console.renders import Renders, event
 from console.settings import ConsoleSettings
+from controller.api.hyperjobs import HYPERJOB_RESOURCES
+from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.kube.access_reviews import RefusedError
 from tests.cli.manifests import queue
 from tests.console.consoles import OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
+from tests.controllers.hyperjob.objects import two_copies
 
 PAGES = (
     *("/queues", "/queues/a", "/workloads", "/workloads/one/Job/train-one"),
@@ -113,6 +117,22 @@ async def test_page_reviews_at_most_fifty_namespaces(tmp_path):
         reviewed = {permission.namespace for _, permission in console.access.reviews if permission.namespace}
         assert len(reviewed) <= 100
         assert "ns-007" in reviewed
+
+
+async def test_page_of_too_many_namespaces_has_those_that_are_known(model, monkeypatch):
+    for number in range(120):
+        body = {**two_copies(), "metadata": {"name": "llm", "namespace": f"ns-{number:03}", "uid": f"u-{number}"}}
+        body["metadata"]["resourceVersion"] = "1"
+        model.hyperjobs[HYPERJOB_RESOURCES[0]].upsert(decode_hyperjob(encode(body), HYPERJOB_RESOURCES[0]))
+    async with console_of(model, {"one": tenant_of("ns-007", "ns-100")}) as console:
+        seen = await console.data("/hyperjobs", "one")
+        assert [row["namespace"] for row in seen["hyperjobs"]] == ["ns-007"]
+        assert sum(bool(permission.namespace) for _, permission in console.access.reviews) == 50
+        assert len((await console.data("/hyperjobs?q=ns-100", "one"))["hyperjobs"]) == 1
+        monkeypatch.setattr("console.renders._ATTEMPTS", 0)
+        stream = await console.get("/events?path=/hyperjobs", "one")
+        assert "No HyperJob that you may see" in await read_event(stream)
+        stream.close()
 
 
 # -- other sites -----------------------------------------------------------------
