@@ -112,7 +112,12 @@ class Analyses:
         """Return the answer of *question*, called in a child; raise `AnalysisError`."""
         async with self._slots:
             reading, writing = os.pipe()
-            pid = os.fork()
+            try:
+                pid = os.fork()
+            except OSError as error:
+                os.close(reading)
+                os.close(writing)
+                raise AnalysisError(f"no child was started: {error.strerror}") from error
             if pid == 0:
                 _child(question, writing, self._seconds)
             os.close(writing)

@@ -1,6 +1,9 @@
 """Answers to slow questions: places of one user, and memory."""
 
 import asyncio
+import errno
+import os
+from pathlib import Path
 
 from console.analysis import Analyses
 
@@ -39,3 +42,19 @@ async def test_long_answers_are_dropped_for_newer_ones():
         await asyncio.sleep(0)
     held = [number for number in range(20) if analyses.cached(number) is not None]
     assert held == list(range(14, 20))
+
+
+def open_files() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+async def test_question_fails_where_no_child_can_be_started(monkeypatch):
+    def refused() -> int:
+        raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+
+    monkeypatch.setattr("os.fork", refused)
+    analyses, files = Analyses(seconds=1), open_files()
+    analyses.ask("key", lambda: b"{}")
+    await asyncio.sleep(0.01)
+    assert analyses.cached("key").answer is None
+    assert open_files() == files
