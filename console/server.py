@@ -195,12 +195,16 @@ class ConsoleServer:
 
     async def _form(self, request: web.Request) -> Mapping[str, object]:
         """Return the body of *request*; until it is complete, the connection may be closed for a new one."""
+        if request.content_type != "application/x-www-form-urlencoded":
+            raise RefusedError(415, "UnsupportedMediaType", "send a form as application/x-www-form-urlencoded")
         self._busy.discard(request.protocol)
         try:
             async with asyncio.timeout(_FIRST_REQUEST_SECONDS):
                 return await request.post()
         except (TimeoutError, ConnectionError) as error:
             raise RefusedError(408, "RequestTimeout", "the request is not complete; try again") from error
+        except (ValueError, LookupError, web.RequestPayloadError) as error:
+            raise RefusedError(400, "BadRequest", "the form cannot be read") from error
         finally:
             self._busy.add(request.protocol)
 

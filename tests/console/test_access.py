@@ -327,6 +327,22 @@ async def test_bodies_are_limited(console):
     assert (await console.post("/login", console.origin, token="x" * 100_000)).status == 413
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        pytest.param({}, 400, id="no-text"),
+        pytest.param({"Content-Type": "application/x-www-form-urlencoded; charset=none"}, 400, id="unknown-charset"),
+        pytest.param({"Content-Encoding": "gzip"}, 400, id="not-compressed"),
+        pytest.param({"Content-Type": "multipart/form-data"}, 415, id="no-boundary"),
+        pytest.param({"Content-Type": "application/json"}, 415, id="json"),
+    ],
+)
+async def test_form_that_cannot_be_read_is_not_logged(console, capsys, headers, status):
+    form = {"Origin": console.origin, "Content-Type": "application/x-www-form-urlencoded", **headers}
+    answer = await console.client.post("/login", data=b"token=secret\xff", headers=form, allow_redirects=False)
+    assert (answer.status, "secret" in capsys.readouterr().out) == (status, False)
+
+
 async def test_input_on_an_open_stream_is_not_buffered(model):
     request = b"GET /events?path=/ HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer op\r\n\r\n"
     async with console_of(model, port=0) as console, console.server.serve(None) as port:
