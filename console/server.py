@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
 
 import msgspec
@@ -37,6 +38,7 @@ _FIRST_REQUEST_SECONDS, _KEEPALIVE_SECONDS = 10, 20
 #: Rights of open streams are reviewed in this interval; with the lifetime of cached answers less than a minute.
 _REVIEW_SECONDS = 15.0
 _STREAM_WRITE_SECONDS = 10
+_STATIC_FILES: Mapping[str, Path] = {path.name: path for path in STATIC.iterdir()}
 _GZIP_HEADER = bytes.fromhex("1f8b0800000000000003")
 _IMMUTABLE = "private, max-age=31536000, immutable"
 
@@ -166,8 +168,8 @@ class ConsoleServer:
         return handle
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
-        path = STATIC / request.match_info["file"]
-        if path.parent != STATIC or not path.is_file():
+        path = _STATIC_FILES.get(request.match_info["file"])
+        if path is None:
             raise NotVisibleError("there is no such file")
         versioned = "v" in request.query
         # Without compression, which adds a body to the answers that have none.

@@ -373,6 +373,11 @@ async def test_stream_of_no_page_is_refused(console, path):
     assert await console.status(f"/events?path={quote(path, safe='')}") == 400
 
 
+@pytest.mark.parametrize("name", ["nothing", "..%2Fserver.py", "%00", "a" * 300])
+async def test_unknown_file_is_not_found(console, name):
+    assert await console.status(f"/static/{name}", "") == 404
+
+
 async def test_no_write_verb_but_login(console):
     for verb in ("post", "put", "patch", "delete"):
         answer = await getattr(console.client, verb)("/queues/a", headers={"Authorization": "Bearer op"})
