@@ -23,7 +23,10 @@ class Identity:
         self._access = access
         self._is_behind_proxy = settings.proxy_client_ca is not None
         self._is_encrypted = settings.certificate_directory is not None
-        self._hosts = frozenset(settings.allowed_hosts) or (frozenset() if self._is_encrypted else _LOOPBACK)
+        # Host names have no case; those of requests are in lower case here.
+        self._hosts = frozenset(map(str.lower, settings.allowed_hosts)) or (
+            frozenset() if self._is_encrypted else _LOOPBACK
+        )
         # Browsers accept a cookie with this prefix from HTTPS only, and never for a subdomain.
         self._cookie = "__Host-volcano-global" if self._is_encrypted else "volcano-global"
         rate = settings.requests_per_second

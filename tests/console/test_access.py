@@ -184,6 +184,12 @@ async def test_other_host_names_are_refused_without_encryption(console):
         assert await console.status(OVERVIEW, Host=host) == 421
 
 
+async def test_allowed_host_names_have_no_case(model):
+    async with console_of(model, allowed_hosts=["Queues.example.com"]) as console:
+        assert await console.status(OVERVIEW, Host="queues.Example.com") == 200
+        assert await console.status(OVERVIEW, Host="example.com") == 421
+
+
 async def test_every_answer_has_the_security_headers(console):
     for path, token in (("/", "op"), ("/login", ""), ("/nothing", "op"), (OVERVIEW, "op")):
         headers = (await console.get(path, token)).headers
