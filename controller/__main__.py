@@ -249,6 +249,9 @@ class Controller:
         """Start to decide after acquiring leadership, or stop after losing it."""
         self.metrics.set_leading(leading=self.election.leads)
         if self.election.may_write:
+            # What the former leader wrote last must be known.
+            for informer in self.informers.values():
+                informer.catch_up()
             self.workload_events.on_leading()
             self.stale_status.on_leading()
             self.run_times.on_leading()

@@ -37,6 +37,8 @@ _OBJECTS_PER_SLICE = 50
 #: A list is applied in slices of some milliseconds, between which the lease is renewed and probes are answered.
 _STEPS_PER_SLICE = 500
 _MAX_EMPTY_WATCHES = 3
+#: Seconds without any byte after which a watch that was to end in one second is considered dead.
+_CATCH_UP_SILENCE = 10
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -129,6 +131,7 @@ class Informer(Generic[T]):
         self._backoff = Backoff()
         self._empty_watches = 0
         self._must_relist = False
+        self._must_catch_up = False
         self._is_restored = False
         """Whether the sink may have objects in versions that the server does not have any more."""
         self._watch_timeout: asyncio.Timeout | None = None
@@ -136,7 +139,7 @@ class Informer(Generic[T]):
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         while True:
-            self._must_relist = False
+            self._must_relist = self._must_catch_up = False
             objects, version = await self._list()
             if not self._must_relist:
                 await self._apply(objects, version)
@@ -144,20 +147,25 @@ class Informer(Generic[T]):
             if self._must_relist:
                 continue
             self.synced.set()
-            try:
-                async with asyncio.timeout(None) as self._watch_timeout:
-                    await self._watch_until_relist()
-            except TimeoutError:
-                log.info("relisting", path=self.path, reason="the configuration changed which fields count")
-            except _RelistError as reason:
-                self._watch_timeout = None
-                log.warning("relisting", path=self.path, reason=str(reason))
-                await asyncio.sleep(self._backoff.next_delay())
+            await self._watch_until_relist()
 
     def relist(self) -> None:
         """List again at once, because *decode* gives other results for the same objects now."""
         self.synced.clear()
         self._must_relist = True
+        self._end_watch()
+
+    def catch_up(self) -> None:
+        """Be in sync only once the server has sent all changes until now: a stalled watch is found late.
+
+        A list in progress is new enough.
+        """
+        if self.synced.is_set():
+            self.synced.clear()
+            self._must_catch_up = True
+            self._end_watch()
+
+    def _end_watch(self) -> None:
         if self._watch_timeout is not None and not self._watch_timeout.expired():
             self._watch_timeout.reschedule(asyncio.get_running_loop().time())
 
@@ -245,9 +253,24 @@ class Informer(Generic[T]):
             shown = ["/".join(filter(None, name)) for name in unreadable[-len(failures) :][:_MAX_NAMES_LOGGED]]
             log.error("objects unreadable", path=self.path, count=len(failures), objects=shown, last=str(failures[-1]))
 
-    async def _watch_until_relist(self) -> NoReturn:
-        """Watch from the last version on, repeatedly, until a new list is needed."""
+    async def _watch_until_relist(self) -> None:
+        """Watch from the last version on until a new list is needed."""
         listed = True
+        while not self._must_relist:
+            try:
+                async with asyncio.timeout(None) as self._watch_timeout:
+                    await self._watch_repeatedly(listed=listed)
+            except TimeoutError:
+                listed = False
+            except _RelistError as reason:
+                self._watch_timeout = None
+                log.warning("relisting", path=self.path, reason=str(reason))
+                await asyncio.sleep(self._backoff.next_delay())
+                return
+        log.info("relisting", path=self.path, reason="the configuration changed which fields count")
+
+    async def _watch_repeatedly(self, *, listed: bool) -> NoReturn:
+        """Watch from the last version on, repeatedly; *listed*: it is that of a list."""
         while True:
             began = time.monotonic()
             failure: ApiError | None = None
@@ -256,6 +279,11 @@ class Informer(Generic[T]):
                     await self._check_order()
                     await self._compare()
                 listed = False
+                if self._must_catch_up:
+                    # The server ends this watch after it has sent what it has.
+                    await self._watch(seconds=1)
+                    self._must_catch_up = False
+                    self.synced.set()
                 await self._watch()
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
@@ -267,17 +295,18 @@ class Informer(Generic[T]):
             if failure or lasted < self._options.healthy_seconds:
                 await self._back_off("watch failed", failure)
 
-    async def _watch(self) -> None:
-        """Process the events of one watch until it ends."""
-        seconds = round(self._options.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
+    async def _watch(self, *, seconds: int | None = None) -> None:
+        """Process the events of one watch until it ends, after about as many seconds as the options say."""
+        usual = round(self._options.watch * random.uniform(0.75, 1.25))  # noqa: S311 -- spreads load, keeps no secret
         parameters = {
             **self._selectors,
             "watch": "true",
             "allowWatchBookmarks": "true",
             "resourceVersion": self.version,
-            "timeoutSeconds": str(max(seconds, 1)),
+            "timeoutSeconds": str(seconds or max(usual, 1)),
         }
-        async with self._api.stream(self.path, parameters, idle_timeout=self._options.silence) as lines:
+        silence = self._options.silence if seconds is None else _CATCH_UP_SILENCE
+        async with self._api.stream(self.path, parameters, idle_timeout=silence) as lines:
             self.last_response_at = time.monotonic()
             self._empty_watches += 1
             if self._empty_watches > _MAX_EMPTY_WATCHES:

@@ -269,6 +269,21 @@ async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
         await informer.synced.wait()
 
 
+async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_path):
+    server.says("GET", PATH, FIRST, listing(version=9))
+    server.says("WATCH", PATH, ALL_WELL, refusing(503), watching(event("ADDED", thing("b", 8))), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf):
+        async with asyncio.timeout(LIMIT_SECONDS):
+            while not server.seen("WATCH"):
+                await asyncio.sleep(0.005)
+            informer.catch_up()
+            assert not informer.synced.is_set()
+            await informer.synced.wait()
+        assert shelf.things == {"a": 1, "b": 8}
+        assert shelf.replaced == 1
+    assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")][:3] == [False, True, True]
+
+
 async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says(

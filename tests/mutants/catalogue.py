@@ -140,14 +140,14 @@ _MUTANTS = {
     },
     "controller.kube.informer": {
         "retry-expired-watch": (
-            "Informer._watch_until_relist",
+            "Informer._watch_repeatedly",
             "isinstance(error, Gone) or ",
             "",
             "tests/kube/test_informer.py",
         ),
         "ignore-silent-watch": ("Informer._watch", "self._options.silence", "3600", f"{_WATCHES}[silence]"),
         "skip-cache-audit": (
-            "Informer._watch_until_relist",
+            "Informer._watch_repeatedly",
             "await self._compare()",
             "pass",
             "tests/faults/test_watches.py::test_binding_with_a_lost_create_event_is_found",
