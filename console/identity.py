@@ -24,9 +24,8 @@ class Identity:
         self._is_behind_proxy = settings.proxy_client_ca is not None
         self._is_encrypted = settings.certificate_directory is not None
         # Host names have no case; those of requests are in lower case here.
-        self._hosts = frozenset(map(str.lower, settings.allowed_hosts)) or (
-            frozenset() if self._is_encrypted else _LOOPBACK
-        )
+        allowed = frozenset(map(str.lower, settings.allowed_hosts))
+        self._hosts = allowed or (frozenset() if self._is_encrypted else _LOOPBACK)
         # Browsers accept a cookie with this prefix from HTTPS only, and never for a subdomain.
         self._cookie = "__Host-volcano-global" if self._is_encrypted else "volcano-global"
         rate = settings.requests_per_second
