@@ -348,6 +348,8 @@ async def test_evicted_workload_that_still_terminates_is_no_candidate(tmp_path):
         page = await console.text(TRAIN)
         assert "Where it is terminating" in page
         assert "Where it runs" not in page
+        [row] = (await console.data("/clusters/m1"))["workloads"]
+        assert (row["name"], row["charge"], row["isTerminating"]) == ("train", "3 cpu, 1Gi memory", True)
 
 
 @pytest.mark.parametrize(("asked", "minimum"), [(None, 2), (0, 1), (1, 1), (5, 2)])
