@@ -270,12 +270,17 @@ async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
 
 
 async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_path):
+    watched = asyncio.Event()
+
+    async def stalled(request):
+        watched.set()
+        return await ALL_WELL(request)
+
     server.says("GET", PATH, FIRST, listing(version=9))
-    server.says("WATCH", PATH, ALL_WELL, refusing(503), watching(event("ADDED", thing("b", 8))), ALL_WELL)
+    server.says("WATCH", PATH, stalled, refusing(503), watching(event("ADDED", thing("b", 8))), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
         async with asyncio.timeout(LIMIT_SECONDS):
-            while not server.seen("WATCH"):
-                await asyncio.sleep(0.005)
+            await watched.wait()
             informer.catch_up()
             assert not informer.synced.is_set()
             await informer.synced.wait()
