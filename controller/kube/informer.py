@@ -39,6 +39,8 @@ _STEPS_PER_SLICE = 500
 _MAX_EMPTY_WATCHES = 3
 #: Seconds without any byte after which a watch that was to end in one second is considered dead.
 _CATCH_UP_SILENCE = 10
+#: A leader writes nothing in the last seconds of its lease, so a list begun then has all its writes.
+_NEW_LIST_SECONDS = 5
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -134,6 +136,8 @@ class Informer(Generic[T]):
         self._must_catch_up = False
         self._is_restored = False
         """Whether the sink may have objects in versions that the server does not have any more."""
+        self._listed_at = float("-inf")
+        """When the last list was begun, on the monotonic clock."""
         self._watch_timeout: asyncio.Timeout | None = None
 
     async def run(self) -> NoReturn:
@@ -158,9 +162,9 @@ class Informer(Generic[T]):
     def catch_up(self) -> None:
         """Be in sync only once the server has sent all changes until now: a stalled watch is found late.
 
-        A list in progress is new enough.
+        A list of some seconds ago, or one in progress, is new enough.
         """
-        if self.synced.is_set():
+        if self.synced.is_set() and time.monotonic() - self._listed_at > _NEW_LIST_SECONDS:
             self.synced.clear()
             self._must_catch_up = True
             self._end_watch()
@@ -204,6 +208,7 @@ class Informer(Generic[T]):
     async def _list(self) -> tuple[list[T], str]:
         """List the collection, retrying until it succeeds; return its objects and version."""
         while True:
+            self._listed_at = time.monotonic()
             try:
                 return await self._list_pages()
             except ApiError as error:

@@ -282,6 +282,9 @@ async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_p
         async with asyncio.timeout(LIMIT_SECONDS):
             await watched.wait()
             informer.catch_up()
+            assert informer.synced.is_set()
+            informer._listed_at -= 6
+            informer.catch_up()
             assert not informer.synced.is_set()
             await informer.synced.wait()
         assert shelf.things == {"a": 1, "b": 8}
