@@ -141,7 +141,7 @@ class Engine:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
             self.context.changes += 1
-        competed = workload.uid in self.pending
+        class_before = self.pending.class_of(workload.uid) if workload.uid in self.pending else None
         if before is not None and before.state is WorkloadState.PENDING:
             self._remove_pending(before)
         self.context.changes += self.context.usage_tracker.update(before, workload, now)
@@ -151,8 +151,9 @@ class Engine:
             self._add_pending(workload)
         else:
             self.cycle.reason_updates.forget(workload.uid)
-        if workload.gang is not None and competed != (workload.uid in self.pending):
-            # For example, its new PriorityClass is allowed (Q7).
+        class_now = self.pending.class_of(workload.uid) if workload.uid in self.pending else None
+        if workload.gang is not None and class_now is not class_before:
+            # For example, its new PriorityClass is allowed (Q7), or it requests as much as another part now.
             self.index.gangs.mark_changed(workload.gang)
 
     def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:

@@ -18,8 +18,8 @@ class HyperJobGangs:
 
     def __init__(self) -> None:
         self.changed: set[HyperJobGang] = set()
-        """Gangs of which a part was added, removed or started, or began or ceased to compete, since their workload
-        classes were last evaluated."""
+        """Gangs of which a part was added, removed or started, began or ceased to compete, or changed its workload
+        class, since their classes were last evaluated."""
         self.unchecked: set[HyperJobGang] = set()
         """The same since the gangs were last checked for missing parts (R1)."""
         self._parts: dict[HyperJobGang, dict[WorkloadUid, WorkloadState]] = {}
@@ -60,7 +60,7 @@ class HyperJobGangs:
                 del self._parts[workload.gang], self._started[workload.gang]
 
     def mark_changed(self, gang: HyperJobGang) -> None:
-        """Mark *gang*: a part was added, removed or started, or began or ceased to compete."""
+        """Mark *gang*: a part of it has changed, as *changed* says."""
         self.changed.add(gang)
         self.unchecked.add(gang)
 
