@@ -143,15 +143,19 @@ class Informer(Generic[T]):
     async def run(self) -> NoReturn:
         """List and watch until cancelled."""
         while True:
-            self._must_relist = self._must_catch_up = False
+            self._must_relist = False
             objects, version = await self._list()
             if not self._must_relist:
                 await self._apply(objects, version)
             del objects
             if self._must_relist:
                 continue
-            self.synced.set()
-            await self._watch_until_relist()
+            if not self._must_catch_up:
+                self.synced.set()
+            try:
+                await self._watch_until_relist()
+            finally:
+                self._watch_timeout = None
 
     def relist(self) -> None:
         """List again at once, because *decode* gives other results for the same objects now."""
@@ -162,9 +166,9 @@ class Informer(Generic[T]):
     def catch_up(self) -> None:
         """Be in sync only once the server has sent all changes until now: a stalled watch is found late.
 
-        A list of some seconds ago, or one in progress, is new enough.
+        A list begun in the last seconds is new enough.
         """
-        if self.synced.is_set() and time.monotonic() - self._listed_at > _NEW_LIST_SECONDS:
+        if time.monotonic() - self._listed_at > _NEW_LIST_SECONDS:
             self.synced.clear()
             self._must_catch_up = True
             self._end_watch()
@@ -208,7 +212,7 @@ class Informer(Generic[T]):
     async def _list(self) -> tuple[list[T], str]:
         """List the collection, retrying until it succeeds; return its objects and version."""
         while True:
-            self._listed_at = time.monotonic()
+            self._listed_at, self._must_catch_up = time.monotonic(), False
             try:
                 return await self._list_pages()
             except ApiError as error:
@@ -282,7 +286,9 @@ class Informer(Generic[T]):
             try:
                 if not listed:
                     await self._check_order()
-                    await self._compare()
+                    if not self._must_catch_up:
+                        # It may list all objects, for which decisions would wait.
+                        await self._compare()
                 listed = False
                 if self._must_catch_up:
                     # The server ends this watch after it has sent what it has.

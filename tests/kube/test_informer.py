@@ -292,6 +292,60 @@ async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_p
     assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")][:3] == [False, True, True]
 
 
+async def test_list_begun_before_catch_up_is_not_enough(server, tmp_path):
+    listed, may_answer = asyncio.Event(), asyncio.Event()
+
+    async def slow(request):
+        listed.set()
+        await may_answer.wait()
+        return await FIRST(request)
+
+    server.says("GET", PATH, slow)
+    server.says("WATCH", PATH, watching(event("ADDED", thing("b", 8))), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf), asyncio.timeout(LIMIT_SECONDS):
+        await listed.wait()
+        informer._listed_at -= 6
+        informer.catch_up()
+        may_answer.set()
+        await informer.synced.wait()
+        assert shelf.things == {"a": 1, "b": 8}
+    assert server.seen("WATCH")[0]["timeoutSeconds"] == "1"
+
+
+async def test_stopped_informer_ignores_catch_up(server, tmp_path):
+    watched = asyncio.Event()
+
+    async def watch(request):
+        watched.set()
+        return await ALL_WELL(request)
+
+    server.says("GET", PATH, FIRST)
+    server.says("WATCH", PATH, watch)
+    async with informing(server, tmp_path) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
+        await watched.wait()
+    informer._listed_at -= 6
+    informer.catch_up()
+    assert not informer.synced.is_set()
+
+
+async def test_cache_is_not_compared_before_it_has_caught_up(server, tmp_path):
+    compared = asyncio.Event()
+
+    async def compare():
+        assert informer.synced.is_set()
+        compared.set()
+
+    server.says("GET", PATH, FIRST, listing(version=9))
+    server.says("WATCH", PATH, ALL_WELL, watching(), watching(), ALL_WELL)
+    async with informing(server, tmp_path) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
+        informer._compare = compare
+        await informer.synced.wait()
+        informer._listed_at -= 6
+        informer.catch_up()
+        await informer.synced.wait()
+        await compared.wait()
+
+
 async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7))
     server.says(
