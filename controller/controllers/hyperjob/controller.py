@@ -123,6 +123,11 @@ class HyperJobController:
                 await self._wait()
         raise AssertionError("the controller runs until it is cancelled")
 
+    def on_leading(self) -> None:
+        """Reconcile only once the last writes of the former leader are known; it may have retried a part."""
+        for informer in self._informers.values():
+            informer.catch_up()
+
     def wake(self) -> None:
         """Requeue the HyperJobs that changes of bindings, clusters or queues may concern."""
         self._must_resync = True

@@ -14,7 +14,7 @@ from controller.controllers.hyperjob.observed import AppliedRevision, decode_par
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.kube.client import Api
 from controller.kube.errors import NotFound, error_for
-from controller.kube.informer import WatchOptions
+from controller.kube.informer import Informer, WatchOptions
 from localup.apply import apply_files
 from localup.controlplane import OUR_CRDS
 from tests.cache.objects import binding
@@ -200,6 +200,19 @@ def test_deleted_hyperjob_is_not_queued_in_a_standby():
 def test_binding_says_whether_a_part_has_finished(phase, has_finished):
     stage = unstarted(lambda key: binding_on("a", phase=phase))
     assert stage.placement(NAMESPACE, "llm-t-0").has_finished == has_finished
+
+
+async def test_new_leader_waits_for_the_writes_of_the_former_one():
+    """With the status before a retry it would delete the Job of the retry."""
+    stage = unstarted()
+    informer = stage._informers[HYPERJOBS] = Informer(None, HYPERJOBS.path, decode=bytes, sink=stage._jobs)
+    informer.synced.set()
+    stage.on_leading()
+    waiting = asyncio.create_task(stage._until_synced())
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    informer.synced.set()
+    await waiting
 
 
 async def test_other_tasks_run_between_two_hyperjobs():
