@@ -101,10 +101,12 @@ class AnswerCache(Generic[V]):
     def get(self, key: Hashable) -> tuple[V] | None:
         """Return the cached answer in a tuple, ``None`` without one."""
         entry = self._answers.get(key)
-        if entry is None or entry[0] <= self._clock():
-            self._answers.pop(key, None)
-            return None
-        return (entry[1],)
+        return None if entry is None or entry[0] <= self._clock() else (entry[1],)
+
+    def last(self, key: Hashable) -> V | None:
+        """Return the last answer, also after its lifetime; ``None`` where it is not in memory."""
+        entry = self._answers.get(key)
+        return None if entry is None else entry[1]
 
     def put(self, key: Hashable, answer: V, *, is_yes: bool) -> None:
         """Cache *answer*; a negative one for a shorter time."""
@@ -167,9 +169,8 @@ class Access:
         return cached[0]
 
     def known_user(self, token: str) -> User | None:
-        """Return the user of a token that was valid lately, without a review."""
-        cached = self._users.get(_digest(token)) if token.isascii() else None
-        return None if cached is None else cached[0]
+        """Return the user of a token that was valid at its last review, however long ago; it permits nothing."""
+        return self._users.last(_digest(token)) if token.isascii() else None
 
     async def may(self, user: User, permission: Permission) -> bool:
         """Return whether *user* has *permission*; raise `RefusedError` where callers are too many."""

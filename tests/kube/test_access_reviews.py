@@ -56,13 +56,15 @@ async def test_invalid_token_is_cached_for_a_short_time(tmp_path):
         assert len(server.requests) == 2
 
 
-async def test_user_is_known_for_the_lifetime_of_its_review(tmp_path):
+async def test_user_is_known_until_a_review_refuses_its_token(tmp_path):
+    # Its requests are not limited with those of its address while the token is reviewed again.
     async with reviewed(tmp_path) as (access, server, clock):
         assert access.known_user("t") is None
         await access.user("t")
-        assert access.known_user("t").username == "ann"
         clock.now += 31
-        assert (access.known_user("t"), len(server.requests)) == (None, 1)
+        assert (access.known_user("t").username, len(server.requests)) == ("ann", 1)
+        server.says("POST", TOKENS, answering(201, {"status": {"authenticated": False}}))
+        assert (await access.user("t"), access.known_user("t")) == (None, None)
 
 
 async def test_token_that_is_no_text_is_invalid(tmp_path):
