@@ -283,7 +283,9 @@ class ConsoleServer:
         try:
             user = await self._identity.user(request)
             fresh = await self._renders.rights.reader(user)
-            fresh.unknown.update(dict.fromkeys(reader.namespaces))
+            # What was denied stays denied until the page is loaded again: reviews of many open pages would be too many.
+            fresh.namespaces = {name: False for name, allowed in reader.namespaces.items() if not allowed}
+            fresh.unknown.update((name, None) for name, allowed in reader.namespaces.items() if allowed)
             await self._renders.rights.review(user, fresh)
         except (RefusedError, ApiError, msgspec.MsgspecError):
             return None

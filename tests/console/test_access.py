@@ -471,6 +471,24 @@ async def test_revoked_right_closes_the_stream(console, monkeypatch):
     assert "event: reload" in await read_event(stream)
 
 
+async def test_open_stream_reviews_again_only_what_was_granted(tmp_path, monkeypatch):
+    monkeypatch.setattr("console.server._REVIEW_SECONDS", 0.2)
+    jobs = [pending_job(f"ns-{number:02}", "train", "a") for number in range(40)]
+    model = model_of(tmp_path, queue("a"), cluster("m1"), *jobs)
+    async with console_of(model, {"one": tenant_of("ns-07", "ns-08")}) as console:
+        stream = await console.get("/events?path=/workloads", "one")
+        await read_event(stream)
+        console.access.reviews.clear()
+        async with asyncio.timeout(30):
+            while len(console.access.reviews) < 10:  # noqa: ASYNC110 -- the stream tells nothing of its reviews
+                await asyncio.sleep(0.05)
+        assert {permission.namespace for _, permission in console.access.reviews} == {"", "ns-07", "ns-08"}
+        console.renders.invalidate()
+        console.server.on_update()
+        assert "event: time" in await read_event(stream)
+        stream.close()
+
+
 async def test_revoked_token_closes_the_stream(console, monkeypatch):
     monkeypatch.setattr("console.server._REVIEW_SECONDS", 0.2)
     stream = await console.get("/events?path=/", "op")
