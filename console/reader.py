@@ -4,6 +4,7 @@ A page is built with the answers that are known. Namespaces that it asked about 
 and the page is built again.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass, field
 
 from console.model import Model
@@ -53,12 +54,16 @@ class Reader:
         return self.namespaces.get(namespace, False)
 
     def own_namespaces(self, model: Model) -> list[str]:
-        """Return namespaces with workloads that it may see, among the first ones and the one of a service account."""
-        names = list(model.index.namespaces)
+        """Return the namespaces with workloads that it may see."""
+        return self.readable(model.index.namespaces)
+
+    def readable(self, namespaces: Collection[str]) -> list[str]:
+        """Return those of *namespaces* that it may see, among the first ones and the one of a service account."""
+        names = list(namespaces)
         if not self.all_workloads:
             account = self.username.removeprefix(_SERVICE_ACCOUNT).partition(":")[0]
-            home = [account] if self.username.startswith(_SERVICE_ACCOUNT) and account in model.index.namespaces else []
-            reviewed = [name for name in self.namespaces if name in model.index.namespaces]
+            home = [account] if self.username.startswith(_SERVICE_ACCOUNT) and account in namespaces else []
+            reviewed = [name for name in self.namespaces if name in namespaces]
             names = list(dict.fromkeys((*home, *reviewed, *sorted(names)[:MAX_NAMESPACES])))
         return sorted(name for name in names if self.may_read(name))
 

@@ -3,7 +3,7 @@
 import msgspec
 
 from console.model import Model
-from console.reader import MAX_NAMESPACES, Reader
+from console.reader import Reader
 from console.views.decisions import DecisionRow, decisions_about
 from console.views.forecasts import Forecasts, visible_start
 from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, shown_snapshot
@@ -72,10 +72,7 @@ def hyperjobs_view(model: Model, query: Query, reader: Reader) -> HyperJobsView:
     snapshot = shown_snapshot(model)
     text = query.text("q")
     named = [observed for observed in _all(model) if text in observed.key.name or text in observed.key.namespace]
-    namespaces = sorted({observed.key.namespace for observed in named})
-    if not reader.all_workloads:
-        namespaces = [*filter(reader.namespaces.get, namespaces), *namespaces[:MAX_NAMESPACES]]
-    readable = set(filter(reader.may_read, namespaces))
+    readable = set(reader.readable({observed.key.namespace for observed in named}))
     chosen = [observed for observed in named if observed.key.namespace in readable]
     page = paging(len(chosen), query, SORTS)
     keys = {

@@ -124,7 +124,12 @@ async def test_page_of_too_many_namespaces_has_those_that_are_known(model, monke
         body = {**two_copies(), "metadata": {"name": "llm", "namespace": f"ns-{number:03}", "uid": f"u-{number}"}}
         body["metadata"]["resourceVersion"] = "1"
         model.hyperjobs[HYPERJOB_RESOURCES[0]].upsert(decode_hyperjob(encode(body), HYPERJOB_RESOURCES[0]))
-    async with console_of(model, {"one": tenant_of("ns-007", "ns-100")}) as console:
+    account = "system:serviceaccount:ns-100:ci"
+    rights = tenant_of("ns-007", "ns-100")
+    async with console_of(model, {"one": rights, account: rights}) as console:
+        own = await console.data("/hyperjobs", account)
+        assert [row["namespace"] for row in own["hyperjobs"]] == ["ns-007", "ns-100"]
+        console.access.reviews.clear()
         seen = await console.data("/hyperjobs", "one")
         assert [row["namespace"] for row in seen["hyperjobs"]] == ["ns-007"]
         assert sum(bool(permission.namespace) for _, permission in console.access.reviews) == 50
