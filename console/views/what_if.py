@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 
 #: Characters of the changes in an address.
 _MAX_TEXT = 2_000
-#: Fields of the objects in YAML, and characters and values of one field, after alias expansion.
-_MAX_FIELDS, _MAX_FIELD_SIZE = 100, 4_000
+#: Fields of the objects in YAML, characters and values of one field, and characters of all as changes of one line,
+#: after alias expansion.
+_MAX_FIELDS, _MAX_FIELD_SIZE, _MAX_SIZE = 100, 4_000, 50_000
 #: What tells a manifest from changes in lines.
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
 _NAME = re.compile(r"[a-z0-9.-]{0,253}/[a-z0-9.-]{1,253}")
@@ -129,13 +130,15 @@ def _manifest_changes(text: str) -> Iterator[WhatIf]:
 
     Of the metadata only labels and annotations are fields: the object of the control plane has the rest.
     """
-    number = 0
+    number = size = 0
     try:
         for document in load_documents(text):
             for change in _object_changes(document) if document is not None else ():
-                number += 1
+                number, size = number + 1, size + len(change.text)
                 if number > _MAX_FIELDS:
                     raise BadQueryError(f"the objects have more than {_MAX_FIELDS} fields; keep those that change")
+                if size > _MAX_SIZE:
+                    raise BadQueryError("the objects are too large after alias expansion")
                 yield change
     except ParseError as error:
         raise BadQueryError(f"the changes are not valid YAML: {error}") from error

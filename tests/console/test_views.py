@@ -126,6 +126,7 @@ status: {state: {phase: Completed}}
 
 NAMED = "kind: Queue\nmetadata: {name: a}"
 TEXT = f"{NAMED}\nspec:\n  a: &a {'x' * 500}\n  b: &b [{'*a, ' * 100}]\n  c: [{'*b, ' * 100}]"
+MANY = f"{NAMED}\nspec:\n  a: &a {'x' * 500}\n  b: &b [{'*a, ' * 7}]\n" + "".join(f"  c{n}: *b\n" for n in range(90))
 ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in itertools.pairwise("abcdefghijkl"))
 
 
@@ -145,6 +146,7 @@ ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in ite
         ),
         pytest.param(f"{NAMED}\nspec:\n  a: &a {{x: 1, y: 2}}\n{ALIASES}", "more than 100 fields", id="aliases"),
         pytest.param(TEXT, "spec.b is too large", id="aliases-in-lists"),
+        pytest.param(MANY, "the objects are too large", id="aliases-of-many-fields"),
         pytest.param("queue/a?b.spec.weight=1", "not the name", id="query-in-name"),
         pytest.param("job/a/..%2Fb.spec.minAvailable=1", "not the name", id="path-in-name-of-line"),
         pytest.param("job/one/a.metadata.namespace=two", "names an object", id="namespace"),
