@@ -33,7 +33,7 @@ _MAX_TEXT = 2_000
 _MAX_FIELDS, _MAX_FIELD_SIZE, _MAX_SIZE = 100, 4_000, 50_000
 #: What tells a manifest from changes in lines.
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
-_NAME = re.compile(r"[a-z0-9.-]{0,253}/[a-z0-9.-]{1,253}")
+_NAME = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})?/[a-z0-9][a-z0-9.-]{0,252}")
 _PLAIN_STEP = re.compile(r"[A-Za-z0-9_-]+")
 #: Fields that name an object: with another name, a reader would learn whether that object exists.
 _IDENTITY = {("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"), ("spec", "resource")}

@@ -147,6 +147,7 @@ ALIASES = "".join(f"  {c}: &{c} {{p: *{b}, q: *{b}, r: *{b}}}\n" for b, c in ite
         pytest.param(f"{NAMED}\nspec:\n  a: &a {{x: 1, y: 2}}\n{ALIASES}", "more than 100 fields", id="aliases"),
         pytest.param(TEXT, "spec.b is too large", id="aliases-in-lists"),
         pytest.param(MANY, "the objects are too large", id="aliases-of-many-fields"),
+        pytest.param("job/one/...spec.minAvailable=1", "not the name", id="parent-folder"),
         pytest.param("queue/a?b.spec.weight=1", "not the name", id="query-in-name"),
         pytest.param("job/a/..%2Fb.spec.minAvailable=1", "not the name", id="path-in-name-of-line"),
         pytest.param("job/one/a.metadata.namespace=two", "names an object", id="namespace"),
