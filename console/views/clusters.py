@@ -83,7 +83,7 @@ class PlacedWorkload(msgspec.Struct, rename="camel", frozen=True, omit_defaults=
     charge: str = ""
     since: str | None = None
     is_terminating: bool = False
-    """It was evicted and still uses the cluster."""
+    """It was evicted, or has finished elsewhere, and still uses the cluster."""
 
 
 class ClusterView(msgspec.Struct, rename="camel", frozen=True):
@@ -206,7 +206,7 @@ def cluster_view(model: Model, query: Query, reader: Reader) -> ClusterView:
     placed = [
         (workload, charge.charge)
         for workload in snapshot.observed.values()
-        if workload.admission is not None and (workload.state is WorkloadState.ADMITTED or workload.is_leaving)
+        if workload.admission is not None
         for charge in workload.admission.cluster_charges
         if charge.cluster == name
     ]
@@ -244,7 +244,7 @@ def _placed(workload: Workload, charge: Resources, model: Model, reader: Reader)
         queue=workload.queue if reader.may_name(workload.queue, model) else "",
         charge=amounts_text(charge),
         since=format_time(workload.admission.admitted_at if workload.admission is not None else None),
-        is_terminating=workload.is_leaving,
+        is_terminating=workload.state is not WorkloadState.ADMITTED,
     )
 
 

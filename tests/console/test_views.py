@@ -355,6 +355,17 @@ async def test_evicted_workload_that_still_terminates_is_no_candidate(tmp_path):
         assert (row["name"], row["charge"], row["isTerminating"]) == ("train", "3 cpu, 1Gi memory", True)
 
 
+async def test_finished_workload_is_listed_where_it_still_terminates(tmp_path):
+    job, placed = admitted("train", {"cpu": "1", "memory": "1Gi"}, on="m2", queue="a", namespace="one")
+    placed["spec"]["gracefulEvictionTasks"] = [{"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "p"}]
+    reported = [{"clusterName": "m2", "status": {"state": {"phase": "Completed"}}}]
+    placed["status"]["aggregatedStatus"] = [*reported, {"clusterName": "m1", "status": {"running": 1}}]
+    async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), cluster("m2"), job, placed)) as console:
+        data = await console.data("/clusters/m1")
+        assert [bar["used"] for bar in data["cluster"]["bars"]] == ["1", "1Gi"]
+        assert [(row["name"], row.get("isTerminating")) for row in data["workloads"]] == [("train", True)]
+
+
 @pytest.mark.parametrize(("asked", "minimum"), [(None, 2), (0, 1), (1, 1), (5, 2)])
 async def test_hyperjob_page_names_the_parts_that_start_together(tmp_path, asked, minimum):
     parts = [
