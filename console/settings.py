@@ -69,7 +69,10 @@ class ConsoleSettings(BaseModel):
         50, gt=0, le=10_000, description="requests per second of one user, or of one address before the login"
     )
     reviews_per_second: float = Field(
-        100, gt=0, le=10_000, description="TokenReviews and SubjectAccessReviews per second for all users together"
+        100,
+        gt=0,
+        le=10_000,
+        description="TokenReviews and SubjectAccessReviews per second for all users together, and half as many for one",
     )
     analysis_seconds: Seconds = Field(
         20, description="processor time of one forecast, search for counterfactuals or what-if plan; it ends after that"

@@ -28,6 +28,8 @@ _MAX_CACHED = 4096
 
 #: Reviews per second that are sent to the API server for all callers together by default, and how many at once.
 _REVIEWS_PER_SECOND = 20.0
+#: The part of these rates for one user, or for all invalid tokens together: enough at once for a page of the console.
+_PART_OF_ONE, _BURST_OF_ONE = 0.5, 0.75
 
 _MAX_TOKEN_CHARACTERS = 16_384
 
@@ -140,6 +142,9 @@ class Access:
         self._users: AnswerCache[User | None] = AnswerCache(clock=clock)
         self._allowed: AnswerCache[bool] = AnswerCache(clock=clock)
         self._rates = RequestRates(reviews_per_second, burst=reviews_per_second, clock=clock)
+        self._rates_of_one = RequestRates(
+            _PART_OF_ONE * reviews_per_second, burst=_BURST_OF_ONE * reviews_per_second, clock=clock
+        )
 
     async def require(self, token: str, namespace: str, verb: str) -> None:
         """Raise `RefusedError` unless the caller may *verb* the workloads of *namespace*.
@@ -161,8 +166,9 @@ class Access:
         key = _digest(token)
         cached = self._users.get(key)
         if cached is None:
-            spec = {"token": token}
-            raw = await self._review(_TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", spec)
+            known = self._users.last(key)
+            self._count(known.username if known is not None else "")
+            raw = await self._review(_TOKEN_REVIEWS, "authentication.k8s.io/v1", "TokenReview", {"token": token})
             status = msgspec.json.decode(raw, type=_TokenReview).status
             cached = (status.user if status.authenticated and status.user.username else None,)
             self._users.put(key, cached[0], is_yes=cached[0] is not None)
@@ -193,12 +199,16 @@ class Access:
             "extra": user.extra,
             "resourceAttributes": attributes,
         }
+        self._count(user.username)
         raw = await self._review(_ACCESS_REVIEWS, "authorization.k8s.io/v1", "SubjectAccessReview", spec)
         return msgspec.json.decode(raw, type=_AccessReview).status.allowed
 
-    async def _review(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> bytes:
-        if not self._rates.admits(""):
+    def _count(self, username: str) -> None:
+        """Count one review of a user, or of an unknown token; raise `RefusedError` where they are too many."""
+        if not (self._rates_of_one.admits(username) and self._rates.admits("")):
             raise RefusedError(429, "TooManyRequests", "too many callers; try again after a second")
+
+    async def _review(self, path: str, api_version: str, kind: str, spec: dict[str, Any]) -> bytes:
         body = {"apiVersion": api_version, "kind": kind, "spec": spec}
         return await self._api.create(path, msgspec.json.encode(body))
 

@@ -4,7 +4,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from controller.kube.access_reviews import Access, AnswerCache, RefusedError
+from controller.kube.access_reviews import Access, AnswerCache, Permission, RefusedError, User
 from controller.kube.client import Api
 from tests.scripted_server import answering, scripted_server
 from tests.virtual_time import Clock
@@ -90,6 +90,34 @@ async def test_flood_of_tokens_is_limited(tmp_path):
         assert len(statuses) == 200
         assert statuses.count(429) >= 175
         assert len(server.requests) <= 25
+
+
+async def refusals(*asked) -> int:
+    answers = await asyncio.gather(*asked, return_exceptions=True)
+    return sum(isinstance(answer, RefusedError) and answer.status == 429 for answer in answers)
+
+
+async def test_reviews_of_one_user_leave_some_for_others(tmp_path):
+    async with reviewed(tmp_path, allowed=False) as (access, _, clock):
+        for second in range(4):
+            namespaces = [Permission("list", namespace=f"{second}-{number}") for number in range(100)]
+            assert await refusals(*(access.may(User("bob"), asked) for asked in namespaces)) >= 80
+            assert await refusals(access.user("t"), access.may(User("ann"), namespaces[0])) == 0
+            clock.now += 1
+
+
+async def test_flood_of_tokens_leaves_reviews_for_known_users(tmp_path):
+    async with reviewed(tmp_path) as (access, server, clock):
+        await access.user("t")
+        server.says("POST", TOKENS, answering(201, {"status": {"authenticated": False}}))
+        for second in range(4):
+            clock.now += 1
+            assert await refusals(*(access.user(f"{second}-{number}") for number in range(100))) >= 80
+            assert await refusals(access.may(User("ann"), Permission("list", namespace=f"ns-{second}"))) == 0
+        # The review of its own token is not counted with those of invalid ones.
+        clock.now += 30
+        await refusals(*(access.user(f"later-{number}") for number in range(100)))
+        assert await refusals(access.user("t")) == 0
 
 
 def test_cache_is_bounded():
