@@ -66,7 +66,10 @@ class Analyses:
         return self._results.get(key)
 
     def ask(self, key: Hashable, question: Callable[[], bytes], *, user: str = "") -> None:
-        """Ask *question* unless its answer is new or on its way, or too many questions, also of *user*, are."""
+        """Ask *question* unless its answer is new or on its way, or too many questions, also of *user*, are.
+
+        There is always a place for those of the console itself, which have no user.
+        """
         self._begin(key, lambda: self.run(question), user)
 
     def ask_prepared(
@@ -86,7 +89,9 @@ class Analyses:
     def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], user: str) -> None:
         known = self._results.get(key)
         is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
-        has_place = len(self._running) < _MAX_WAITING and list(self._users.values()).count(user) < _MAX_OF_ONE_USER
+        has_place = not user or (
+            len(self._running) < _MAX_WAITING and list(self._users.values()).count(user) < _MAX_OF_ONE_USER
+        )
         if not is_new and key not in self._running and has_place:
             self._users[key] = user
             self._running[key] = asyncio.create_task(self._answer(key, answer))

@@ -31,6 +31,25 @@ async def test_questions_of_one_user_leave_places_for_others():
     assert analyses.cached(("one", 30)) is not None
 
 
+async def test_questions_of_many_users_leave_a_place_for_forecasts():
+    analyses, asked, go_on = Analyses(seconds=1), [], asyncio.Event()
+
+    async def answer() -> bytes:
+        asked.append("one")
+        await go_on.wait()
+        return b"{}"
+
+    for number in range(30):
+        analyses.fetch(number, answer, user=f"user-{number}")
+    await asyncio.sleep(0)
+    places = len(asked)
+    analyses.fetch("forecasts", answer)
+    await asyncio.sleep(0)
+    assert (places < 30, len(asked)) == (True, places + 1)
+    go_on.set()
+    await asyncio.sleep(0)
+
+
 async def test_long_answers_are_dropped_for_newer_ones():
     analyses = Analyses(seconds=1)
 
