@@ -65,11 +65,12 @@ class DesiredConfigFile(WatchedFile[Mapping[str, Mapping[str, Any]]]):
             documents = list(yaml.safe_load_all(text))
         except yaml.YAMLError as error:
             raise ValueError(f"the {self.NAME} is not valid YAML: {error}") from error
-        desired = {item["kind"]: item for item in documents if isinstance(item, dict) and item.get("kind") in _KINDS}
+        objects = [item for item in documents if isinstance(item, dict)]
+        desired = {kind: item for kind in _KINDS for item in objects if item.get("kind") == kind}
         for kind, item in desired.items():
             webhooks = item.get("webhooks")
             if not isinstance(webhooks, list) or not webhooks or not all(map(_is_webhook, webhooks)):
-                raise ValueError(f"the {self.NAME} has no webhooks with name and clientConfig in its {kind}")
+                raise ValueError(f"the {self.NAME} has no webhooks with name, clientConfig and rules in its {kind}")
         return desired
 
 
@@ -239,7 +240,11 @@ class WebhookConfigController:
 
 def _is_webhook(item: object) -> bool:
     """Return whether *item* has what is compared and repaired."""
-    return isinstance(item, dict) and isinstance(item.get("name"), str) and isinstance(item.get("clientConfig"), dict)
+    if not isinstance(item, dict):
+        return False
+    name, client, rules = (item.get(field) for field in ("name", "clientConfig", "rules"))
+    are_rules = isinstance(rules, list) and all(isinstance(rule, dict) for rule in rules)
+    return isinstance(name, str) and isinstance(client, dict) and are_rules
 
 
 def _with_bundle(webhook: Mapping[str, Any], bundles: Mapping[str, str]) -> dict[str, Any]:

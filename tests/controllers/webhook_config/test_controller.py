@@ -100,11 +100,18 @@ async def test_configuration_that_the_file_lacks_is_not_repaired(tmp_path):
     assert len(world.traffic.writes) == 1
 
 
-@pytest.mark.parametrize("webhooks", ["", "webhooks: []", "webhooks: [{name: a}]", "webhooks: {name: a}"])
+@pytest.mark.parametrize(
+    "webhooks",
+    [
+        *("", "webhooks: []", "webhooks: [{name: a}]", "webhooks: {name: a}"),
+        *("webhooks: [{name: a, clientConfig: {}}]", "webhooks: [{name: a, clientConfig: {}, rules: [x]}]"),
+    ],
+)
 def test_file_without_webhooks_is_refused(tmp_path, webhooks):
     file = DesiredConfigFile(tmp_path / "registration.yaml")
-    with pytest.raises(ValueError, match="no webhooks with name and clientConfig in its MutatingWebhookConfiguration"):
-        file.parse(f"kind: MutatingWebhookConfiguration\n{webhooks}\n")
+    says = "no webhooks with name, clientConfig and rules in its MutatingWebhookConfiguration"
+    with pytest.raises(ValueError, match=says):
+        file.parse(f"kind: MutatingWebhookConfiguration\n{webhooks}\n---\nkind: [other]\n")
 
 
 @virtual_time
