@@ -124,10 +124,7 @@ class AdmissionPass:
                     contest.on_skipped(head)
                     yield 1
                     continue
-                if self.must_retry(head) or (
-                    # Fifo queues of the other parts, also those of a higher priority, may have another head now.
-                    count > 1 and self._has_parts_elsewhere(head.workload_class.gang, head.leaf.name)
-                ):
+                if self.must_retry(head) or (count > 1 and self._has_parts_in_other_fifo_queues(head)):
                     return True
                 fitting = yield from self._select_fitting(fitting)
                 if count == 1:
@@ -256,11 +253,17 @@ class AdmissionPass:
             return False
         following = self.context.order.blocking_head(queue)
         gang = following.gang if following is not None else None
-        return self._has_parts_elsewhere(gang, queue) and workloads.gangs.is_all_or_nothing(gang)
+        return bool(self._other_queues(gang, queue)) and workloads.gangs.is_all_or_nothing(gang)
 
-    def _has_parts_elsewhere(self, gang: HyperJobGang | None, queue: QueueName) -> bool:
-        """Return whether a HyperJob has parts in other queues than *queue*."""
-        return gang is not None and any(part.queue != queue for part in self.context.workloads.parts(gang))
+    def _has_parts_in_other_fifo_queues(self, head: Head) -> bool:
+        """Return whether the gang of *head* has parts in other queues, of any priority, that may have a new head."""
+        queues = self._other_queues(head.workload_class.gang, head.leaf.name)
+        return not queues.isdisjoint(self.context.queue_usage.fifo)
+
+    def _other_queues(self, gang: HyperJobGang | None, queue: QueueName) -> set[QueueName]:
+        """Return the queues other than *queue* in which a HyperJob has parts."""
+        parts = self.context.workloads.parts(gang) if gang is not None else ()
+        return {part.queue for part in parts if part.queue != queue}
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""

@@ -56,6 +56,29 @@ def test_gang_is_admitted_with_its_minimum_of_parts():
     assert admitted(scenario) == {"part-2": "m1"}
 
 
+def test_refused_gangs_are_not_tried_again_after_each_admission(monkeypatch):
+    tried = []
+    place = GangPlacer.place
+    monkeypatch.setattr(GangPlacer, "place", lambda placer, gang: tried.append(gang.key) or place(placer, gang))
+    jobs = [
+        {"name": f"{kind}-{number}-{queue}", "queue": f"{kind}{queue}", "asks": asks(number)}
+        | {"group": {"key": f"{kind}/{number}", "parts": 2, "minimum": 2}}
+        for kind, asks in (
+            ("refused", lambda number: {"gpu": 1, "cpu": 1 + number}),
+            ("fits", lambda number: {"cpu": 1 + number}),
+        )
+        for number in range(8)
+        for queue in "ab"
+    ]
+    names = ["refuseda", "refusedb", "fitsa", "fitsb"]
+    queues = [{"name": name, "priority": 5 * name.startswith("refused")} for name in names]
+    clusters = [{"name": "m", "has": {"cpu": 200, "gpu": 1}}, {"name": "n", "has": {"cpu": 2, "gpu": 1}}]
+    running = {"name": "running", "queue": "fitsa", "asks": {"gpu": 1}, "on": "n"}
+    scenario = Scenario({"clusters": clusters, "queues": queues, "jobs": [running, *jobs]})
+    assert len(scenario.state.plan(scenario.now).decisions) == 16
+    assert tried.count("refused/7") < 8
+
+
 @pytest.mark.parametrize(("room", "names"), [(3, set()), (4, {"part-0", "part-1"})], ids=["less", "enough"])
 def test_no_part_is_admitted_until_all_fit(room, names):
     scenario = play([4, 4], room={"m1": 4, "m2": 0})
