@@ -19,7 +19,7 @@ from controller.api.meta import Page
 from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, Gone, ServerError, TooManyRequests, Unreachable
+from controller.kube.errors import ApiError, Gone, NotFound, ServerError, TooManyRequests, Unreachable
 from controller.kube.timing import Backoff
 from controller.kube.watch_events import DECODE_ERRORS, WatchEvent, is_older, read_event, read_meta
 
@@ -299,6 +299,10 @@ class Informer(Generic[T]):
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
                     raise _RelistError(error.message) from error
+                if self._must_catch_up and isinstance(error, NotFound):
+                    # The kind was removed, so there is nothing to wait for.
+                    self._must_catch_up = False
+                    self.synced.set()
                 failure = error
             lasted = time.monotonic() - began
             if lasted >= self._options.healthy_seconds:

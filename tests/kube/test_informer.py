@@ -328,6 +328,17 @@ async def test_stopped_informer_ignores_catch_up(server, tmp_path):
     assert not informer.synced.is_set()
 
 
+async def test_informer_of_a_removed_kind_need_not_catch_up(server, tmp_path):
+    server.says("GET", PATH, FIRST, refusing(404))
+    server.says("WATCH", PATH, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
+        await informer.synced.wait()
+        informer._listed_at -= 6
+        informer.catch_up()
+        assert not informer.synced.is_set()
+        await informer.synced.wait()
+
+
 async def test_cache_is_not_compared_before_it_has_caught_up(server, tmp_path):
     compared = asyncio.Event()
 
