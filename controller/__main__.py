@@ -252,6 +252,7 @@ class Controller:
             # What the former leader wrote last must be known.
             for informer in self.informers.values():
                 informer.catch_up()
+            self.kinds.look_up()
             self.hyperjobs.on_leading()
             self.workload_events.on_leading()
             self.stale_status.on_leading()

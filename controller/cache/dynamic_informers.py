@@ -75,6 +75,10 @@ class DynamicInformers:
             self.synced.clear()
         self._wake.set()
 
+    def look_up(self) -> None:
+        """Look up the kinds that are not in sync now: those that are no longer served or permitted are stopped."""
+        self._wake.set()
+
     async def run(self) -> NoReturn:
         """Start and stop informers as the set of kinds changes, until cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -9,7 +9,7 @@ from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
 from controller.kube.client import Api
 from controller.kube.informer import Informer, WatchOptions
-from tests.scripted_server import answering, listing, refusing, scripted_server
+from tests.scripted_server import answering, listing, refusing, scripted_server, watching
 from tests.waiting import LIMIT_SECONDS, poll
 
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
@@ -69,4 +69,27 @@ async def test_kind_that_is_no_longer_served_blocks_nothing(tmp_path):
             server.says("GET", path, listing(version=2))
             server.says("GET", group_path, answering(200, served))
             await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched again")
+            running.cancel()
+
+
+async def test_kind_that_is_no_longer_permitted_blocks_no_new_leader(tmp_path):
+    served = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+    path = "/apis/apps/v1/deployments"
+    async with scripted_server() as server:
+        server.says("GET", "/apis/apps/v1", answering(200, served))
+        server.says("GET", path, listing(version=1))
+        server.says("WATCH", path, watching(then="hang"))
+        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
+            informers: dict[str, Informer[Any]] = {}
+            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, options=WatchOptions())
+            kinds.discovery_interval_seconds = 3600
+            kinds.set_kinds([DEPLOYMENT])
+            running = group.create_task(kinds.run())
+            await poll(lambda: server.seen("WATCH") and not kinds._unsynced, "watched")
+            server.says("GET", path, refusing(403))
+            [informer] = informers.values()
+            informer._listed_at -= 6
+            informer.catch_up()
+            kinds.look_up()
+            await poll(lambda: not informers, "stopped")
             running.cancel()
