@@ -152,7 +152,9 @@ class AdmissionLoop:
     async def run(self) -> NoReturn:
         """Run a cycle after every change, until cancelled."""
         while True:
-            await self._until_synced()
+            if await self._until_synced() and self._plan_in_progress is not None:
+                # Another leader may have decided meanwhile, on capacity that this plan takes as free.
+                self._start_anew()
             self._wake.clear()
             try:
                 wake_at = self._cycle()
@@ -163,13 +165,16 @@ class AdmissionLoop:
                 self._backoff.reset()
                 await self._wait(wake_at)
 
-    async def _until_synced(self) -> None:
-        """Wait until every cache is in sync."""
+    async def _until_synced(self) -> bool:
+        """Wait until every cache is in sync; return whether one was not."""
+        has_waited = False
         while missing := [cache for cache in self._caches.values() if not cache.synced.is_set()]:
             # A cache that was removed never gets in sync; the next iteration does not list it.
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(_SYNC_POLL_SECONDS):
                     await missing[0].synced.wait()
+            has_waited = True
+        return has_waited
 
     def _cycle(self) -> int | None:
         """Run one slice of a cycle; return when to run the next one without a change, in milliseconds."""
@@ -431,6 +436,10 @@ class AdmissionLoop:
         delay = self._backoff.initial if suspected else self._backoff.next_delay()
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(suspected))
         await asyncio.sleep(delay)
+        self._start_anew()
+
+    def _start_anew(self) -> None:
+        """Drop the plan in progress and the assumed decisions that are not being written, with the state."""
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
         self.state = Engine(self.state.policy)

@@ -444,6 +444,28 @@ def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     assert stage.hand.writes.get_nowait().workload == "Job ns/b"
 
 
+@virtual_time
+async def test_plan_that_waited_for_a_cache_is_made_anew(monkeypatch):
+    monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
+    stage = Stage(1, {"bindings": (cache := Cache())})
+    stage.submit("a")
+    stage.submit("b")
+    stage.loop._preparation_slices = 10_000
+    stage.loop._cycle()
+    assert stage.loop._plan_in_progress is not None
+    cache.synced.clear()
+    async with asyncio.TaskGroup() as group:
+        running = group.create_task(stage.loop.run())
+        await asyncio.sleep(0.1)
+        # Another leader admits the second one meanwhile.
+        record = {"uid": UID.format("b"), "charge": {"cpu": "1", "memory": "1Gi", "pods": "1"}, "clusters": [CLUSTER]}
+        stage.bind("b", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
+        cache.synced.set()
+        await asyncio.sleep(5)
+        running.cancel()
+    assert stage.hand.writes.empty()
+
+
 def test_observed_admission_changes_nothing_in_the_engine():
     stage, uid = Stage(1, {}), WorkloadUid(UID.format("a"))
     stage.submit("a")
