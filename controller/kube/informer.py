@@ -152,10 +152,7 @@ class Informer(Generic[T]):
                 continue
             if not self._must_catch_up:
                 self.synced.set()
-            try:
-                await self._watch_until_relist()
-            finally:
-                self._watch_timeout = None
+            await self._watch_until_relist()
 
     def relist(self) -> None:
         """List again at once, because *decode* gives other results for the same objects now."""
@@ -172,6 +169,10 @@ class Informer(Generic[T]):
             self.synced.clear()
             self._must_catch_up = True
             self._end_watch()
+
+    def _has_caught_up(self) -> None:
+        self._must_catch_up = False
+        self.synced.set()
 
     def _end_watch(self) -> None:
         if self._watch_timeout is not None and not self._watch_timeout.expired():
@@ -272,11 +273,14 @@ class Informer(Generic[T]):
             except TimeoutError:
                 listed = False
             except _RelistError as reason:
-                self._watch_timeout = None
                 log.warning("relisting", path=self.path, reason=str(reason))
-                await asyncio.sleep(self._backoff.next_delay())
-                return
-        log.info("relisting", path=self.path, reason="the configuration changed which fields count")
+                break
+            finally:
+                self._watch_timeout = None
+        else:
+            log.info("relisting", path=self.path, reason="the configuration changed which fields count")
+            return
+        await asyncio.sleep(self._backoff.next_delay())
 
     async def _watch_repeatedly(self, *, listed: bool) -> NoReturn:
         """Watch from the last version on, repeatedly; *listed*: it is that of a list."""
@@ -293,16 +297,14 @@ class Informer(Generic[T]):
                 if self._must_catch_up:
                     # The server ends this watch after it has sent what it has.
                     await self._watch(seconds=1)
-                    self._must_catch_up = False
-                    self.synced.set()
+                    self._has_caught_up()
                 await self._watch()
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
                     raise _RelistError(error.message) from error
                 if self._must_catch_up and isinstance(error, NotFound):
                     # The kind was removed, so there is nothing to wait for.
-                    self._must_catch_up = False
-                    self.synced.set()
+                    self._has_caught_up()
                 failure = error
             lasted = time.monotonic() - began
             if lasted >= self._options.healthy_seconds:
