@@ -154,7 +154,7 @@ class AdmissionLoop:
         while True:
             if await self._until_synced() and self._plan_in_progress is not None:
                 # Another leader may have decided meanwhile, on capacity that this plan takes as free.
-                self._start_anew()
+                self._reset_state()
             self._wake.clear()
             try:
                 wake_at = self._cycle()
@@ -436,9 +436,9 @@ class AdmissionLoop:
         delay = self._backoff.initial if suspected else self._backoff.next_delay()
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(suspected))
         await asyncio.sleep(delay)
-        self._start_anew()
+        self._reset_state()
 
-    def _start_anew(self) -> None:
+    def _reset_state(self) -> None:
         """Drop the plan in progress and the assumed decisions that are not being written, with the state."""
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)

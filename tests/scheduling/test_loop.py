@@ -445,7 +445,7 @@ def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
 
 
 @virtual_time
-async def test_plan_that_waited_for_a_cache_is_made_anew(monkeypatch):
+async def test_plan_that_waited_for_a_cache_is_made_again(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
     stage = Stage(1, {"bindings": (cache := Cache())})
     stage.submit("a")
