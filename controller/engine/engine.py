@@ -26,6 +26,7 @@ from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName, Tree
+from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import Resources
 from controller.engine.state.workload_changes import (
@@ -141,7 +142,7 @@ class Engine:
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):
             self.context.changes += 1
-        class_before = self.pending.class_of(workload.uid) if workload.uid in self.pending else None
+        class_before = self._class_of_part(workload)
         if before is not None and before.state is WorkloadState.PENDING:
             self._remove_pending(before)
         self.context.changes += self.context.usage_tracker.update(before, workload, now)
@@ -151,10 +152,14 @@ class Engine:
             self._add_pending(workload)
         else:
             self.cycle.reason_updates.forget(workload.uid)
-        class_now = self.pending.class_of(workload.uid) if workload.uid in self.pending else None
-        if workload.gang is not None and class_now is not class_before:
+        if workload.gang is not None and self._class_of_part(workload) is not class_before:
             # For example, its new PriorityClass is allowed (Q7), or it requests as much as another part now.
             self.index.gangs.mark_changed(workload.gang)
+
+    def _class_of_part(self, workload: Workload) -> WorkloadClass | None:
+        """Return the class of a pending part of a HyperJob, ``None`` for any other workload."""
+        is_pending = workload.gang is not None and workload.uid in self.pending
+        return self.pending.class_of(workload.uid) if is_pending else None
 
     def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
         """Remove a workload and free its charges; one that *is_released* may run on, without an admission."""

@@ -353,7 +353,7 @@ _MUTANTS = {
         ),
         "admit-nominated-part-alone": (
             "Nominations.units",
-            "gang is None or gangs.missing(gang) <= 1",
+            "gang is None or not gangs.is_all_or_nothing(gang)",
             "True",
             "tests/engine/test_gang_preemption.py",
         ),
