@@ -244,7 +244,7 @@ class AdmissionPass:
         reservation that its queue's usage lifts above the fair share no longer binds queues below theirs (O6).
         """
         has_relaxed, self._has_relaxed_reservations = self._has_relaxed_reservations, False
-        return has_relaxed or head.workload_class.reservation_owner is not None or self._is_followed_by_part(head)
+        return has_relaxed or head.workload_class.key.reservation_owner is not None or self._is_followed_by_part(head)
 
     def _is_followed_by_part(self, head: Head) -> bool:
         """Return whether the next of a fifo queue is a part that the other parts in other queues wait for (O5)."""

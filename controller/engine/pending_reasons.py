@@ -70,7 +70,7 @@ class PendingReasons:
         if workload_class.inadmissible is not None or shares is None:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
-            return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
+            return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.key.nominated_cluster)
         if workload_class.gang is not None and context.workloads.gangs.is_all_or_nothing(workload_class.gang):
             return self._gang_refusal(workload_class.gang, shares)
         exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)

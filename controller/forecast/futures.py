@@ -280,7 +280,7 @@ def _backlog(engine: Engine) -> _Backlog:
     """
     shares, rests, class_of = engine.queue_shares, list[tuple[Workload, ...]](), dict[WorkloadUid, int]()
     for queue, classes in engine.pending.queues.items():
-        plain = [workload_class for workload_class in classes if _is_plain(workload_class)]
+        plain = [workload_class for workload_class in classes if workload_class.competes_alone]
         due = shares.fair_shares.get(queue, {}) if shares is not None else {}
         count = _loaded_count(plain, {name: _LOADED_SHARES * floor(amount) for name, amount in due.items()})
         for workload_class in plain:
@@ -288,11 +288,6 @@ def _backlog(engine: Engine) -> _Backlog:
                 class_of.update(dict.fromkeys((workload.uid for workload in workload_class), len(rests)))
                 rests.append(tuple(workload_class.workloads[count:]))
     return _Backlog(tuple(rests), class_of)
-
-
-def _is_plain(workload_class: WorkloadClass) -> bool:
-    """Return whether the workloads of a class are independent of each other and of earlier decisions."""
-    return workload_class.is_waiting and workload_class.gang is None and workload_class.reservation_owner is None
 
 
 def _loaded_count(classes: Sequence[WorkloadClass], amounts: Mapping[str, int]) -> int:

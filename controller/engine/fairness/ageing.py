@@ -73,7 +73,7 @@ class PriorityAgeing:
         return {
             workload_class.head.priority
             for workload_class in self._pending.queues.get(queue, ())
-            if not workload_class.is_leaving
+            if not workload_class.key.is_leaving
         }
 
     def order(self, changed: Iterable[QueueName]) -> None:
@@ -82,7 +82,7 @@ class PriorityAgeing:
             classes = self._pending.queues.get(queue, ())
             self._next_raise.pop(queue, None)
             self._pending.order_keys.pop(queue, None)
-            if len({(workload_class.namespace, workload_class.head.priority) for workload_class in classes}) > 1:
+            if len({(workload_class.key.namespace, workload_class.head.priority) for workload_class in classes}) > 1:
                 raises = (
                     self.policy.next_raise(workload_class.head.created_at, self.now) for workload_class in classes
                 )

@@ -93,7 +93,7 @@ class BorrowingPolicy:
         """
         quota = quota or self._quota
         if (
-            workload_class.is_non_preemptible
+            workload_class.key.is_non_preemptible
             and (resource := self.queue_shares.first_above_fair_share(leaf, workload_class.charge, quota)) is not None
         ):
             due = self.queue_shares.fair_shares[leaf.name].get(resource, 0)

@@ -49,7 +49,7 @@ class PendingOrder:
         competing = [
             workload_class
             for workload_class in classes
-            if workload_class.inadmissible is None and workload_class.nominated_cluster is None
+            if workload_class.inadmissible is None and workload_class.key.nominated_cluster is None
         ]
         first = self.first_of(queue, competing)
         return None if first is None or first.is_leaving else first

@@ -263,7 +263,7 @@ class FairShareTracker:
         sums: dict[QueueName, dict[str, int]] = {}
         for workload_class in self._pending.changed_classes:
             queue, before = workload_class.queue, self._counted.pop(workload_class, (EMPTY, 0))
-            is_counted = workload_class.inadmissible is None and workload_class.nominated_cluster is None
+            is_counted = workload_class.inadmissible is None and workload_class.key.nominated_cluster is None
             after = (workload_class.charge, len(workload_class.workloads)) if is_counted else (EMPTY, 0)
             if workload_class.workloads:
                 self._counted[workload_class] = after

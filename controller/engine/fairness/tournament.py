@@ -75,7 +75,9 @@ class LeafIterator:
 
     def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
         workload_class = self._classes[number].workload_class
-        share = self._shares.namespace_ratio(self.leaf.name, workload_class.namespace) if self._by_tenant else _EQUAL
+        share = (
+            self._shares.namespace_ratio(self.leaf.name, workload_class.key.namespace) if self._by_tenant else _EQUAL
+        )
         first = workload_class.order_key
         return 0 if self._by_tenant_first else first[0], share, first, number
 

@@ -186,7 +186,7 @@ class GangPlacer:
         if workload_class.inadmissible is not None:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
-            return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.nominated_cluster)
+            return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.key.nominated_cluster)
         head = self._heads.before(workload)
         if head is not None:
             return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)

@@ -277,7 +277,7 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
         return [head.workload]
     pending = workloads.pending_parts(gang)
     workload_classes = [workloads.pending.class_of(part.uid) for part in pending]
-    if any(workload_class.nominated_cluster is not None for workload_class in workload_classes):
+    if any(workload_class.key.nominated_cluster is not None for workload_class in workload_classes):
         return []
     eligible = [
         part

@@ -134,7 +134,7 @@ class ActiveReservations:
 
         ``False`` if undecided.
         """
-        if workload_class.gang is not None or workload_class.reservation_owner is not None:
+        if workload_class.gang is not None or workload_class.key.reservation_owner is not None:
             return False
         if self.may_backfill(workload_class):
             return False
@@ -142,7 +142,7 @@ class ActiveReservations:
 
     def may_backfill(self, workload_class: WorkloadClass) -> bool:
         """Return whether some reservation does not bind *workload_class*, because it ends before (O9)."""
-        run_times, gang = workload_class.run_times_ms, workload_class.gang
+        run_times, gang = workload_class.key.run_times_ms, workload_class.gang
         return bool(run_times) and any(self._ends_before(item, run_times, gang) for item in self._reservations)
 
     def _ends_before(

@@ -222,7 +222,7 @@ class BackfillWindows:
 
     def _leaving(self) -> Iterator[Workload]:
         for workload_class in self._workloads.pending.classes():
-            yield from workload_class if workload_class.is_leaving else ()
+            yield from workload_class if workload_class.key.is_leaving else ()
 
     def _known_releases(self, now: int) -> list[Release]:
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())

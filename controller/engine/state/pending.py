@@ -28,19 +28,28 @@ _RUN_TIME_DIGITS = 4
 
 
 class ClassKey(NamedTuple):
-    """What the workloads of one class have in common; its fields are those of ``WorkloadClass``."""
+    """What the workloads of one class have in common."""
 
     queue: QueueName
     namespace: str
+    """Empty where all namespaces share the class."""
     requirements_id: int
     gang: HyperJobGang | None
+    """Set where all workloads are parts of one gang."""
     is_leaving: bool
+    """The workloads were evicted and have not stopped yet (P5)."""
     nominated_cluster: ClusterName | None
+    """The cluster that the workloads are nominated for (P5)."""
     is_non_preemptible: bool
+    """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
     preempts: bool
+    """The workloads may preempt others (P2): where the first of a class finds no victims, none does."""
     reservation_owner: str | None
+    """Key of the head reservation that its workload or its gang has (O6)."""
     run_times_ms: tuple[int, ...]
+    """Bounds of the run time of each workload, as `run_time_bounds` returns them (O9); empty where not used."""
     priority: int | None
+    """The job priority of each workload; ``None`` where they differ, because waiting raises none (O10)."""
 
 
 def order_key(workload: Workload) -> OrderKey:
@@ -66,36 +75,18 @@ class QueueingHint:
 class WorkloadClass:
     """Equal pending workloads of one queue, in order; of one namespace where namespaces share the queue fairly."""
 
+    key: ClassKey
+    """Its key among all classes; what is read most often has a field of its own."""
     queue: QueueName
-    namespace: str
-    """Empty where all namespaces share the class."""
     requirements: SchedulingRequirements
     slot: int
     """The slot of its requirements in sets of slots, until the slots are renumbered."""
-    class_key: ClassKey
-    """Its key among all classes."""
-    gang: HyperJobGang | None = None
-    """Set where all its workloads are parts of one gang."""
+    key_of: Callable[[Workload], OrderKey] = order_key
+    """The key that orders its workloads among those of the queue."""
     workloads: list[Workload] = field(default_factory=list)
     """Ordered by ``order_key``."""
     charge: Resources = EMPTY
     """The total charge of admitting one workload (D5)."""
-    is_leaving: bool = False
-    """The workloads were evicted and have not stopped yet (P5)."""
-    nominated_cluster: ClusterName | None = None
-    """The cluster that the workloads are nominated for (P5)."""
-    is_non_preemptible: bool = False
-    """Reclaim could not evict these workloads once admitted, so they may not borrow (P4)."""
-    preempts: bool = True
-    """The workloads may preempt others (P2): where the first of a class finds no victims, none does."""
-    reservation_owner: str | None = None
-    """Key of the head reservation that its workload or its gang has (O6)."""
-    run_times_ms: tuple[int, ...] = ()
-    """Bounds of the run time of each workload, as `run_time_bounds` returns them (O9); empty where not used."""
-    priority: int | None = None
-    """The job priority of each workload; ``None`` where they differ, because waiting raises none (O10)."""
-    key_of: Callable[[Workload], OrderKey] = order_key
-    """The key that orders its workloads among those of the queue."""
     inadmissible: Refusal | None = None
     """Why no capacity would help, given the present queues and clusters."""
     retry_hint: QueueingHint | None = None
@@ -105,15 +96,20 @@ class WorkloadClass:
     order_key: OrderKey = field(init=False)
     """The order key of the first workload."""
     competes_alone: bool = field(init=False)
-    """Its workloads compete for capacity, without a gang or a reservation; a field, because it is read most often."""
+    """Its workloads compete for capacity, without a gang or a reservation."""
 
     def __post_init__(self) -> None:
-        self.competes_alone = self.is_waiting and self.gang is None and self.reservation_owner is None
+        self.competes_alone = self.is_waiting and self.gang is None and self.key.reservation_owner is None
+
+    @property
+    def gang(self) -> HyperJobGang | None:
+        """Return the gang that all its workloads are parts of."""
+        return self.key.gang
 
     @property
     def is_waiting(self) -> bool:
         """Return whether its workloads compete for capacity, neither being evicted nor nominated."""
-        return not self.is_leaving and self.nominated_cluster is None
+        return not self.key.is_leaving and self.key.nominated_cluster is None
 
     @property
     def head(self) -> Workload:
@@ -302,22 +298,9 @@ class PendingWorkloads:
 
     def _open(self, key: ClassKey, requirements: SchedulingRequirements) -> WorkloadClass:
         equal = self.by_requirements.get(id(requirements))
-        workload_class = WorkloadClass(
-            key.queue,
-            key.namespace,
-            requirements,
-            next(iter(equal)).slot if equal else self.slot_count,
-            key,
-            key.gang,
-            is_leaving=key.is_leaving,
-            nominated_cluster=key.nominated_cluster,
-            is_non_preemptible=key.is_non_preemptible,
-            preempts=key.preempts,
-            reservation_owner=key.reservation_owner,
-            run_times_ms=key.run_times_ms,
-            priority=key.priority,
-            key_of=self.order_keys.get(key.queue, order_key),
-        )
+        slot = next(iter(equal)).slot if equal else self.slot_count
+        key_of = self.order_keys.get(key.queue, order_key)
+        workload_class = WorkloadClass(key, key.queue, requirements, slot, key_of)
         self._classes[key] = workload_class
         self.queues.setdefault(key.queue, []).append(workload_class)
         if equal is None:
@@ -348,7 +331,7 @@ class PendingWorkloads:
         requirements = workload_class.requirements
         if self._in_tree is not None:
             self._in_tree.remove(workload_class)
-        del self._classes[workload_class.class_key]
+        del self._classes[workload_class.key]
         self.queues[workload_class.queue].remove(workload_class)
         if not self.queues[workload_class.queue]:
             del self.queues[workload_class.queue]
