@@ -288,16 +288,14 @@ class Informer(Generic[T]):
             began = time.monotonic()
             failure: ApiError | None = None
             try:
-                if not listed:
-                    await self._check_order()
-                    if not self._must_catch_up:
-                        # It may list all objects, for which decisions would wait.
-                        await self._compare()
-                listed = False
                 if self._must_catch_up:
-                    # The server ends this watch after it has sent what it has.
-                    await self._watch(seconds=1)
+                    await self._receive_until(await self._server_version())
                     self._has_caught_up()
+                elif not listed:
+                    await self._server_version()
+                    # It may list all objects, for which decisions would wait while catching up.
+                    await self._compare()
+                listed = False
                 await self._watch()
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
@@ -311,6 +309,16 @@ class Informer(Generic[T]):
                 self._backoff.reset()
             if failure or lasted < self._options.healthy_seconds:
                 await self._back_off("watch failed", failure)
+
+    async def _receive_until(self, version: str) -> None:
+        """Process all changes of the collection until *version*; the last of them may be older than it.
+
+        The server ends a short watch after it has sent what it has, or a part of very much.
+        """
+        received = None
+        while is_older(self.version, version) and received != self.version:
+            received = self.version
+            await self._watch(seconds=1)
 
     async def _watch(self, *, seconds: int | None = None) -> None:
         """Process the events of one watch until it ends, after about as many seconds as the options say."""
@@ -359,17 +367,17 @@ class Informer(Generic[T]):
         else:
             self._sink.upsert(obj)
 
-    async def _check_order(self) -> None:
-        """Relist if the server's version is older than ours: its store was restored from a backup.
+    async def _server_version(self) -> str:
+        """Return the server's present version; relist if it is older than ours: its store was restored from a backup.
 
         Such a server would send nothing on a watch from our version until it has caught up.
         """
         page = await self._api.list_page(self.path, self._selectors, limit=1)
-        if is_older(page.metadata.resource_version, self.version):
+        version = page.metadata.resource_version
+        if is_older(version, self.version):
             self.synced.clear()
-            raise _RelistError(
-                f"the server's version decreased from {self.version} to {page.metadata.resource_version}"
-            )
+            raise _RelistError(f"the server's version decreased from {self.version} to {version}")
+        return version
 
     async def _compare(self) -> None:
         """Relist if a watch event was silently lost, or the server's store was restored from a backup."""

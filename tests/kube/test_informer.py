@@ -269,7 +269,7 @@ async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
         await informer.synced.wait()
 
 
-async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_path):
+async def test_informer_has_caught_up_once_a_watch_brings_nothing(server, tmp_path):
     watched = asyncio.Event()
 
     async def stalled(request):
@@ -277,7 +277,7 @@ async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_p
         return await ALL_WELL(request)
 
     server.says("GET", PATH, FIRST, listing(version=9))
-    server.says("WATCH", PATH, stalled, refusing(503), watching(event("ADDED", thing("b", 8))), ALL_WELL)
+    server.says("WATCH", PATH, stalled, refusing(503), watching(event("ADDED", thing("b", 8))), watching(), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf):
         async with asyncio.timeout(LIMIT_SECONDS):
             await watched.wait()
@@ -289,7 +289,26 @@ async def test_informer_has_caught_up_once_another_watch_has_ended(server, tmp_p
             await informer.synced.wait()
         assert shelf.things == {"a": 1, "b": 8}
         assert shelf.replaced == 1
-    assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")][:3] == [False, True, True]
+    assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")][:4] == [False, True, True, True]
+
+
+async def test_informer_that_missed_much_catches_up_in_parts(server, tmp_path):
+    watched = asyncio.Event()
+
+    async def stalled(request):
+        watched.set()
+        return await ALL_WELL(request)
+
+    parts = [watching(event("ADDED", thing(name, version))) for name, version in (("b", 8), ("c", 9))]
+    server.says("GET", PATH, FIRST, listing(version=9))
+    server.says("WATCH", PATH, stalled, *parts, ALL_WELL)
+    async with informing(server, tmp_path) as (informer, shelf), asyncio.timeout(LIMIT_SECONDS):
+        await watched.wait()
+        informer._listed_at -= 6
+        informer.catch_up()
+        await informer.synced.wait()
+        assert shelf.things == {"a": 1, "b": 8, "c": 9}
+        assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")] == [False, True, True]
 
 
 async def test_list_begun_before_catch_up_is_not_enough(server, tmp_path):
@@ -300,7 +319,7 @@ async def test_list_begun_before_catch_up_is_not_enough(server, tmp_path):
         await may_answer.wait()
         return await FIRST(request)
 
-    server.says("GET", PATH, slow)
+    server.says("GET", PATH, slow, listing(version=8))
     server.says("WATCH", PATH, watching(event("ADDED", thing("b", 8))), ALL_WELL)
     async with informing(server, tmp_path) as (informer, shelf), asyncio.timeout(LIMIT_SECONDS):
         await listed.wait()
