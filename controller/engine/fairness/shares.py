@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from controller.engine.fairness.fair_share import FairShareDivision, FairShares
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import PendingWorkloads, WorkloadClass
+from controller.engine.state.pending import PendingWorkloads
 from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import RequestIndex, Slots
@@ -198,8 +198,6 @@ class FairShareTracker:
         self._requested: dict[QueueName, Resources] = {}
         self._pending_requests: dict[QueueName, Resources] = {}
         """The requests of competing workloads, by queue."""
-        self._counted: dict[WorkloadClass, tuple[Resources, int]] = {}
-        """The part of each class in them: the charge of a workload, and the number of workloads."""
         self._shares: QueueShares | None = None
         self._division: FairShareDivision | None = None
         queue_usage.on_usage_change.append(self._invalidate)
@@ -262,16 +260,15 @@ class FairShareTracker:
         """Update the sums of the classes that only capacity holds back."""
         sums: dict[QueueName, dict[str, int]] = {}
         for workload_class in self._pending.changed_classes:
-            queue, before = workload_class.queue, self._counted.pop(workload_class, (EMPTY, 0))
+            queue, before = workload_class.queue, (workload_class.counted_charge, -workload_class.counted)
             is_counted = workload_class.inadmissible is None and workload_class.key.nominated_cluster is None
             after = (workload_class.charge, len(workload_class.workloads)) if is_counted else (EMPTY, 0)
-            if workload_class.workloads:
-                self._counted[workload_class] = after
+            workload_class.counted_charge, workload_class.counted = after
             if queue not in sums:
                 sums[queue] = dict(self._pending_requests.get(queue, EMPTY))
-            for (charge, count), sign in ((before, -1), (after, 1)):
+            for charge, count in (before, after):
                 for name, amount in charge.items():
-                    sums[queue][name] = sums[queue].get(name, 0) + sign * count * amount
+                    sums[queue][name] = sums[queue].get(name, 0) + count * amount
         for queue, amounts in sums.items():
             if pending := nonzero(amounts):
                 self._pending_requests[queue] = pending

@@ -87,6 +87,9 @@ class WorkloadClass:
     """Ordered by ``order_key``."""
     charge: Resources = EMPTY
     """The total charge of admitting one workload (D5)."""
+    counted_charge: Resources = EMPTY
+    counted: int = 0
+    """The requests of its queue include so many times *counted_charge* for its workloads (Q4)."""
     inadmissible: Refusal | None = None
     """Why no capacity would help, given the present queues and clusters."""
     retry_hint: QueueingHint | None = None
@@ -248,7 +251,8 @@ class PendingWorkloads:
         self.slot_count = 0
         """How many slots requirements have had since the slots were renumbered."""
         self._classes: dict[ClassKey, WorkloadClass] = {}
-        self._requirements: dict[tuple[object, ...], SchedulingRequirements] = {}
+        self._requirements: dict[tuple[object, ...], tuple[int, SchedulingRequirements]] = {}
+        """By the key of equal requirements; with the id, so that the keys of all their classes share one integer."""
         self._class_of: dict[WorkloadUid, WorkloadClass] = {}
         self._ordered: dict[QueueName, list[Workload]] = {}
         """All workloads of queues with many classes, by ``order_key``; from the first query of a queue on."""
@@ -270,14 +274,15 @@ class PendingWorkloads:
 
     def add(self, workload: Workload, *, is_non_preemptible: bool = False) -> None:
         """Add *workload* to its class."""
-        requirements = self._requirements.setdefault(workload.requirements.scheduling_key, workload.requirements)
+        own = workload.requirements
+        requirements_id, requirements = self._requirements.setdefault(own.scheduling_key, (id(own), own))
         nominated_cluster = (
             workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
         )
         key = ClassKey(
             workload.queue,
             workload.namespace if self.is_by_tenant else "",
-            id(requirements),
+            requirements_id,
             workload.gang,
             workload.is_leaving,
             nominated_cluster,
