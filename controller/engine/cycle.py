@@ -257,7 +257,7 @@ class Cycle:
         incomplete = incomplete_refusal(self._context.workloads, gang)
         if incomplete is not None or self._context.cluster_usage.is_unknown:
             return incomplete
-        return never_fits_refusal(self._context.workloads, gang, potential)
+        return never_fits_refusal(self._context.workloads, gang, potential, self._context.feasibility_cache)
 
     def _inadmissible(self, potential: Quota, workload_class: WorkloadClass) -> Refusal | None:
         """Return why no capacity would ever admit *workload_class*, or ``None`` (C5).

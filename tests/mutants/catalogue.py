@@ -339,8 +339,14 @@ _MUTANTS = {
     "controller.engine.lifecycle.gangs": {
         "compete-with-impossible-part": (
             "never_fits_refusal",
-            "len(parts) - len(inadmissible) < missing",
+            "len(parts) < missing",
             "False",
+            "tests/engine/test_scenarios.py",
+        ),
+        "compete-with-too-many-parts": (
+            "_too_many_refusal",
+            "room >= needed",
+            "True",
             "tests/engine/test_scenarios.py",
         ),
     },

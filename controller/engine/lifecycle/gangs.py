@@ -5,6 +5,7 @@ Workloads name their gang themselves. A trial leaves no trace in the usage.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Final
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -17,9 +18,14 @@ from controller.engine.reservations.active import ActiveReservations
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, total
+from controller.engine.state.resources import Resources, fits, total
 from controller.engine.state.workload_index import WorkloadIndex
-from controller.engine.state.workloads import Choice, HyperJobGang, Workload
+from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload
+
+#: A HyperJob with parts of many sizes is compared with the empty clusters for so many of them.
+_MAX_SIZES: Final = 8
+#: Number of parts that a cluster holds if they request nothing.
+_UNLIMITED: Final = 10**9
 
 #: How often the parts of a HyperJob are placed again in one order, without those that may not borrow.
 _MAX_RETRIES: Final = 3
@@ -49,34 +55,36 @@ def incomplete_refusal(workloads: WorkloadIndex, gang: HyperJobGang) -> Refusal 
     )
 
 
-def never_fits_refusal(workloads: WorkloadIndex, gang: HyperJobGang, potential: Quota) -> Refusal | None:
+def never_fits_refusal(
+    workloads: WorkloadIndex, gang: HyperJobGang, potential: Quota, feasibility_cache: FeasibilityCache
+) -> Refusal | None:
     """Return why no capacity would ever admit enough parts of a complete *gang* together; ``None`` where it may (C5).
 
     Either too few parts would be admitted alone, or the smallest ones exceed a limit of *potential* together, which has
-    no usage. Whether they fit the clusters together is not examined.
+    no usage, or the empty clusters hold too few of equal ones. For parts of several sizes the last is necessary to fit,
+    but not sufficient.
     """
     missing = workloads.gangs.missing(gang)
     if missing <= 1:
         return None
-    parts = [(part, workloads.pending.class_of(part.uid)) for part in workloads.pending_parts(gang)]
-    inadmissible = [(part, each.inadmissible) for part, each in parts if each.inadmissible is not None]
-    if len(parts) - len(inadmissible) < missing:
+    pending = [(part, workloads.pending.class_of(part.uid)) for part in workloads.pending_parts(gang)]
+    inadmissible = [(part, each.inadmissible) for part, each in pending if each.inadmissible is not None]
+    parts = [(part, each) for part, each in pending if each.inadmissible is None]
+    if len(parts) < missing:
         return _part_refusal(*inadmissible[0])
     charges = dict[Node, list[Resources]]()
     for part, each in parts:
-        if each.inadmissible is None:
-            for node in potential.tree.nodes[part.queue].path():
-                charges.setdefault(node, []).append(each.charge)
-    others = len(parts) - len(inadmissible) - missing
+        for node in potential.tree.nodes[part.queue].path():
+            charges.setdefault(node, []).append(each.charge)
+    others = len(parts) - missing
     if not any(_exceed_limit(potential, node, below, len(below) - others) for node, below in charges.items()):
-        return None
+        return _too_many_refusal([part for part, _ in parts], missing, feasibility_cache)
     trial = potential.overlay()
     for part, each in parts:
-        if each.inadmissible is None:
-            node = trial.tree.nodes[part.queue]
-            if (refusal := trial.refusal(node, each.charge)) is not None:
-                return _part_refusal(part, refusal)
-            trial.add_assumed(node, each.charge)
+        node = trial.tree.nodes[part.queue]
+        if (refusal := trial.refusal(node, each.charge)) is not None:
+            return _part_refusal(part, refusal)
+        trial.add_assumed(node, each.charge)
     return None
 
 
@@ -87,6 +95,47 @@ def _exceed_limit(potential: Quota, node: Node, charges: Sequence[Resources], co
     resources = {name for charge in charges for name in charge}
     least = {name: sum(sorted(charge.get(name, 0) for charge in charges)[:count]) for name in resources}
     return potential.exceeded_limit(node, least) is not None
+
+
+def _too_many_refusal(parts: Sequence[Workload], missing: int, feasibility_cache: FeasibilityCache) -> Refusal | None:
+    """Return the refusal of a part if fewer than *missing* of *parts* fit the empty clusters; ``None`` if unknown.
+
+    A part takes at least as much of a cluster as another one that requests no more.
+    """
+    cluster_usage = feasibility_cache.cluster_usage
+    sizes = {id(part.requirements): part for part in parts}
+    for smallest in islice(sizes.values(), _MAX_SIZES):
+        larger = [part for part in parts if _requests_no_more(smallest.requirements, part.requirements)]
+        needed, room = missing - (len(parts) - len(larger)), 0
+        if needed <= 1:
+            continue
+        names = chain.from_iterable(
+            feasibility_cache.get(requirements).candidates.potential
+            for requirements in {id(part.requirements): part.requirements for part in larger}.values()
+        )
+        for cluster_state in map(cluster_usage.cluster_state, dict.fromkeys(names)):
+            room += needed if cluster_state.is_unknown else _room(smallest.requirements, cluster_state.allocatable)
+            if room >= needed:
+                break
+        else:
+            subject = f"{smallest.path} (of {needed} parts of its size, the empty clusters hold {room})"
+            return Refusal(Reason.HYPERJOB_DOES_NOT_FIT, subject=subject)
+    return None
+
+
+def _requests_no_more(one: SchedulingRequirements, other: SchedulingRequirements) -> bool:
+    """Return whether *one* requests no more than *other*, for its gang and for all its pods."""
+    return fits(one.gang_requests, other.gang_requests) and fits(one.requests, other.requests)
+
+
+def _room(requirements: SchedulingRequirements, allocatable: Resources) -> int:
+    """Return how many workloads an empty cluster holds at most; for the last one it suffices that its gang fits."""
+    counts = [
+        (allocatable.get(name, 0) - amount) // max(requirements.requests.get(name, 0), amount) + 1
+        for name, amount in requirements.gang_requests.items()
+        if amount > 0
+    ]
+    return max(min(counts, default=_UNLIMITED), 0)
 
 
 class GangPlacer:

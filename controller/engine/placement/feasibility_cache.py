@@ -55,6 +55,8 @@ class Feasibility:
     """How many clusters get a full copy (D5)."""
     refusal: Refusal | None = None
     """Set where even empty clusters would not suffice."""
+    potential: tuple[ClusterName, ...] = ()
+    """The candidate clusters as if all were usable."""
 
     def charge(self, requirements: SchedulingRequirements) -> Resources:
         """Return the total charge of admitting a workload with these requirements."""
@@ -79,7 +81,8 @@ def feasibility(
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
         names = ()
-    return Feasibility(names, copies(requirements, now.names or potential.names), refusal)
+    either = tuple(dict.fromkeys((*potential.names, *now.names)))
+    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, either)
 
 
 def _may_use_all_weighted(
