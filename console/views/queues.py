@@ -349,7 +349,7 @@ def _next_candidate(
 ) -> OrderedWorkload | None:
     for position, workload in enumerate(ordered[:200], start=1):
         refusal = snapshot.state.refusal(workload.uid)
-        if not workload.is_leaving and (
+        if not workload.is_being_evicted and (
             refusal is None
             or (refusal.is_about_capacity and snapshot.state.pending.class_of(workload.uid).inadmissible is None)
         ):

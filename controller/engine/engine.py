@@ -378,7 +378,7 @@ class Engine:
             workload.namespace, workload.queue, workload.priority_class, *workload.details.task_classes
         )
         # Its charges already show that its eviction is in progress.
-        own = None if workload.is_leaving and _is_preemption_in_progress(workload.hold) else workload.hold
+        own = None if workload.is_being_evicted and _is_preemption_in_progress(workload.hold) else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:
             may_borrow = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
@@ -393,7 +393,7 @@ class Engine:
         """Return workloads whose hold has expired by *now* to the competition, and free charges that have expired."""
         for uid in self.index.pop_expired(now):
             workload = self.workloads.get(uid)
-            if workload is not None and workload.has_left(now):
+            if workload is not None and workload.has_eviction_expired(now):
                 hold = None if _is_preemption_in_progress(workload.hold) else workload.hold
                 workload = replace(workload, admission=None, hold=hold)
                 self.workload_changed(workload, now)

@@ -184,7 +184,7 @@ class _VirtualRun:
             admission = workload.admission
             if admission is None or workload.state is WorkloadState.FINISHED:
                 continue
-            if workload.is_leaving:
+            if workload.is_being_evicted:
                 self._events.push(self._now + DEFAULT_GRACE, PodsTerminated(workload.uid))
                 continue
             ran = max(self._now - admission.admitted_at, 0) if admission.admitted_at else 0

@@ -62,12 +62,12 @@ def play(state):
     now = NOW
     for _ in range(12):
         now += 10_000
-        leaving = [evicted for evicted in state.workloads.values() if evicted.is_leaving]
-        for evicted in leaving:
+        stopping = [evicted for evicted in state.workloads.values() if evicted.is_being_evicted]
+        for evicted in stopping:
             state.workload_changed(replace(evicted, admission=None), now)
         plan = state.plan(now)
         yield plan
-        if not leaving and not plan.decisions:
+        if not stopping and not plan.decisions:
             return
 
 
@@ -190,7 +190,7 @@ def test_charges_are_complete_until_victims_have_stopped(crowd):
             assert is_elastic or min(left) >= 0
     for uid in list(state.workloads):
         state.workload_removed(uid, NOW)
-    assert not any(site.leaving or site.nominated or any(site.charged.values()) for site in state.cluster_usage)
+    assert not any(site.being_evicted or site.nominated or any(site.charged.values()) for site in state.cluster_usage)
     # Charges of preserved workloads end with the clusters that still run them.
     for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
         state.cluster_removed(name)

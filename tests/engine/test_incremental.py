@@ -156,12 +156,12 @@ class Life:
         self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
 
     def be_gone(self) -> None:
-        leaving = [workload for workload in self.state.workloads.values() if workload.is_leaving]
-        self.tell(self.dice.choice(leaving) if leaving else None, admission=None)
+        stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
+        self.tell(self.dice.choice(stopping) if stopping else None, admission=None)
 
     def stay(self) -> None:
-        leaving = [workload for workload in self.state.workloads.values() if workload.is_leaving]
-        self.tell(self.dice.choice(leaving) if leaving else None, state=WorkloadState.ADMITTED, hold=None)
+        stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
+        self.tell(self.dice.choice(stopping) if stopping else None, state=WorkloadState.ADMITTED, hold=None)
 
     def let_go(self) -> None:
         held = [workload for workload in self.state.workloads.values() if workload.nomination]

@@ -97,7 +97,7 @@ def test_forecast_with_true_run_times_is_exact(sizes, policy, moment, fifo, load
     engine = restore(checkpoint.policy, checkpoint.queues, checkpoint.workloads, checkpoint.history, START + now)
     engine.plan(START + now)
     targets = [workload.uid for name in engine.queues_with_pending() for workload in engine.pending_workloads(name)]
-    targets = [uid for uid in targets if not engine.workloads[uid].is_leaving]
+    targets = [uid for uid in targets if not engine.workloads[uid].is_being_evicted]
     if not targets:
         return
     before, under_test._LOADED_PER_CLASS = under_test._LOADED_PER_CLASS, loaded

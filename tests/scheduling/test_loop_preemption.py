@@ -146,6 +146,6 @@ async def test_victim_that_was_not_placed_stays_charged_for_a_while():
         stage.submit("b", "borrower")
         await asyncio.sleep(320)
         assert stage.hand.writes.empty()
-        assert stage.loop.state.workloads[WorkloadUid(UID.format("a"))].is_leaving
+        assert stage.loop.state.workloads[WorkloadUid(UID.format("a"))].is_being_evicted
         await asyncio.sleep(11)
         assert (await stage.hand.next()).workload == "Job ns/a"

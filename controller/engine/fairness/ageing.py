@@ -73,7 +73,7 @@ class PriorityAgeing:
         return {
             workload_class.head.priority
             for workload_class in self._pending.queues.get(queue, ())
-            if not workload_class.key.is_leaving
+            if not workload_class.key.is_being_evicted
         }
 
     def order(self, changed: Iterable[QueueName]) -> None:

@@ -52,7 +52,7 @@ class PendingOrder:
             if workload_class.inadmissible is None and workload_class.key.nominated_cluster is None
         ]
         first = self.first_of(queue, competing)
-        return None if first is None or first.is_leaving else first
+        return None if first is None or first.is_being_evicted else first
 
     def first_of(self, queue: QueueName, classes: Collection[WorkloadClass]) -> Workload | None:
         """Return the first workload of *classes* in the order of their queue."""

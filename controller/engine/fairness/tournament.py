@@ -82,7 +82,7 @@ class LeafIterator:
         return 0 if self._by_tenant_first else first[0], share, first, number
 
     def head(self) -> Head | None:
-        """Return the first remaining head; none while a nominated or leaving workload blocks a fifo queue (O5)."""
+        """Return the first remaining head; none while a nominated or evicted workload blocks a fifo queue (O5)."""
         if not self._heap:
             return None
         entry = self._classes[self._heap[0][3]]

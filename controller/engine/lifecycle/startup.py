@@ -42,7 +42,7 @@ class StartupTracker:
         admission = workload.admission
         if timeout_ms is None or admission is None or not workload.awaits_start:
             self._check_at.pop(workload.uid, None)
-            if not workload.is_leaving:
+            if not workload.is_being_evicted:
                 # Its eviction may still be refused; then the earlier deadline applies.
                 self.requeued.pop(workload.uid, None)
             return
@@ -145,9 +145,9 @@ class StartupChecks:
             self._workloads.accepted.add(workload.uid)
             for cluster_charge in _charges_of(workload):
                 freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
-        leaving = [workload for workload in failed if workload.eviction_retry_at <= now]
+        due = [workload for workload in failed if workload.eviction_retry_at <= now]
         return list(
-            self._evict_units(self._eviction_units(leaving, set()), leaving, now, reason=EvictionReason.CLUSTER_CHANGED)
+            self._evict_units(self._eviction_units(due, set()), due, now, reason=EvictionReason.CLUSTER_CHANGED)
         )
 
     def next_check_at(self) -> int | None:

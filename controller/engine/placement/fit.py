@@ -133,7 +133,7 @@ def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
         cluster_state.recently_freed_total,
         cluster_state.estimates,
         cluster_state.in_advance,
-        after_evictions if cluster_state.leaving else None,
+        after_evictions if cluster_state.being_evicted else None,
     )
 
 
@@ -151,7 +151,7 @@ def free_after_evictions(
     evicted = evicted if evicted is not None else EMPTY
     capacity, freed = (
         add(cluster_state.headroom_after_evictions, evicted),
-        total((cluster_state.recently_freed_total, cluster_state.leaving, evicted)),
+        total((cluster_state.recently_freed_total, cluster_state.being_evicted, evicted)),
     )
     return FreeCapacity(
         cluster_state,
@@ -159,7 +159,9 @@ def free_after_evictions(
         cluster_state.allocatable,
         capacity if cluster_state.nominated else None,
         freed,
-        cluster_state.estimates if with_estimates and not cluster_state.leaving and not any(evicted.values()) else None,
+        cluster_state.estimates
+        if with_estimates and not cluster_state.being_evicted and not any(evicted.values())
+        else None,
         in_advance,
     )
 

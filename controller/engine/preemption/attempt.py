@@ -109,7 +109,7 @@ class PreemptionAttempt:
 
     def changes_nodes_of(self, cluster_state: ClusterState) -> bool:
         """Say whether pods leave the nodes of a cluster before the preemptor can start there."""
-        return bool(cluster_state.leaving) or any(self._evicted_from(cluster_state).values())
+        return bool(cluster_state.being_evicted) or any(self._evicted_from(cluster_state).values())
 
     def _evicted_from(self, cluster_state: ClusterState) -> Resources:
         return total(victim.charge_on(cluster_state.name) for victim in self.selected)

@@ -215,14 +215,14 @@ class BackfillWindows:
         """Return when *demand* could be fulfilled if unknown run times are as long again as what has passed of them."""
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())
         releases = [_release(workload, presumed_end(workload, now)) for workload in running]
-        releases += [_release(workload, now) for workload in self._leaving()]
+        releases += [_release(workload, now) for workload in self._being_evicted()]
         releases += self._ends_in_advance(now)
         window = self._window(demand, sorted(filter(None, releases), key=_release_order), (), quota, now)
         return None if window is None else window.shadow_time
 
-    def _leaving(self) -> Iterator[Workload]:
+    def _being_evicted(self) -> Iterator[Workload]:
         for workload_class in self._workloads.pending.classes():
-            yield from workload_class if workload_class.key.is_leaving else ()
+            yield from workload_class if workload_class.key.is_being_evicted else ()
 
     def _known_releases(self, now: int) -> list[Release]:
         running = (workload for by_uid in self._workloads.admitted.values() for workload in by_uid.values())

@@ -214,7 +214,7 @@ def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resource
         cluster_state.recently_freed_total,
         cluster_state.estimates,
         cluster_state.in_advance,
-        settled if cluster_state.leaving else None,
+        settled if cluster_state.being_evicted else None,
     )
 
 

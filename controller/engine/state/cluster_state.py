@@ -34,7 +34,7 @@ class ClusterState:
     reported: Resources = EMPTY
     """The part of *charged* whose pods the summary is known to include."""
     external_usage: Resources = EMPTY
-    leaving: Resources = EMPTY
+    being_evicted: Resources = EMPTY
     """The part of *charged* whose workloads are being evicted (P5)."""
     nominated: Resources = EMPTY
     """What nominations set aside on the cluster (P5)."""
@@ -91,20 +91,20 @@ class ClusterState:
         """
         if self.is_unknown or all(amount >= 0 for amount in self.headroom.values()):
             return charge
-        free = total((self.headroom, self.leaving, uncertain))
+        free = total((self.headroom, self.being_evicted, uncertain))
         return {name: min(amount, max(free.get(name, 0) + amount, 0)) for name, amount in charge.items()}
 
     @property
     def headroom_after_evictions(self) -> Resources:
         """Return the headroom after evictions in progress, less what nominations set aside."""
-        if not self.leaving and not self.nominated:
+        if not self.being_evicted and not self.nominated:
             return self.headroom
-        return subtract(add(self.headroom, self.leaving), self.nominated)
+        return subtract(add(self.headroom, self.being_evicted), self.nominated)
 
     @property
     def available(self) -> Resources:
         """Return the free capacity for one more workload: the smaller of headroom now and after evictions (P5)."""
-        if not self.leaving and not self.nominated:
+        if not self.being_evicted and not self.nominated:
             return self.headroom
         return elementwise_min(self.headroom, self.headroom_after_evictions)
 
@@ -115,7 +115,7 @@ class ClusterState:
         Not so with nominations, resource models, estimates, or advance reservations of amounts.
         """
         is_for_some = self.estimates is not None or self.in_advance is not None
-        return not (self.has_grades or self.leaving or self.nominated or is_for_some)
+        return not (self.has_grades or self.being_evicted or self.nominated or is_for_some)
 
     @property
     def has_grades(self) -> bool:

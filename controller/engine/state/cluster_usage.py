@@ -293,18 +293,18 @@ class ClusterUsage:
             if cluster_state.has_grades:
                 self._has_changed(cluster_state, gained_capacity=True)
 
-    def mark_leaving(self, admission: Admission) -> None:
-        """Count the charges of *admission* as leaving: its workload was evicted."""
+    def add_eviction(self, admission: Admission) -> None:
+        """Count the charges of *admission* as being evicted."""
         for cluster_charge in admission.cluster_charges:
             cluster_state = self.cluster_state(cluster_charge.cluster)
-            cluster_state.leaving = nonzero(add(cluster_state.leaving, cluster_charge.charge))
+            cluster_state.being_evicted = nonzero(add(cluster_state.being_evicted, cluster_charge.charge))
             self._has_changed(cluster_state, gained_capacity=True)
 
-    def unmark_leaving(self, admission: Admission) -> None:
-        """Undo ``mark_leaving``: the workload has stopped, or is no longer being evicted."""
+    def remove_eviction(self, admission: Admission) -> None:
+        """Undo ``add_eviction``: the workload has stopped, or is no longer being evicted."""
         for cluster_charge in admission.cluster_charges:
             cluster_state = self.cluster_state(cluster_charge.cluster)
-            cluster_state.leaving = nonzero(subtract(cluster_state.leaving, cluster_charge.charge))
+            cluster_state.being_evicted = nonzero(subtract(cluster_state.being_evicted, cluster_charge.charge))
             self._has_changed(cluster_state, gained_capacity=False)
 
     def nominate(self, name: ClusterName, requests: Resources) -> None:
@@ -372,7 +372,10 @@ class ClusterUsage:
         """
         if self._root_limit is None:
             self._root_limit = total(
-                add(state.capacity if state.is_usable else subtract(state.charged, state.leaving), state.orphans.total)
+                add(
+                    state.capacity if state.is_usable else subtract(state.charged, state.being_evicted),
+                    state.orphans.total,
+                )
                 for state in self._states.values()
             )
         return self._root_limit
@@ -405,14 +408,14 @@ class ClusterUsage:
     def current_root_limit(self) -> Resources:
         """Return the root's limit with workloads that are being evicted, and with what is overcommitted."""
         states = self._states.values()
-        away = (state.leaving for state in states if not state.is_usable)
+        away = (state.being_evicted for state in states if not state.is_usable)
         return total((self.root_limit(), *away, *(self._currently_overcommitted(state) for state in states)))
 
     def _currently_overcommitted(self, state: ClusterState) -> Resources:
         """Return what a cluster is charged beyond its capacity by resized workloads, also by those being evicted."""
-        if not state.is_usable or not (state.leaving or state.name in self._resized):
+        if not state.is_usable or not (state.being_evicted or state.name in self._resized):
             return EMPTY
-        evicted = positive(subtract(state.leaving, state.capacity))
+        evicted = positive(subtract(state.being_evicted, state.capacity))
         return elementwise_min(positive(scale(state.headroom, -1)), add(self._resized.get(state.name, EMPTY), evicted))
 
     @property

@@ -36,7 +36,7 @@ class ClassKey(NamedTuple):
     requirements_id: int
     gang: HyperJobGang | None
     """Set where all workloads are parts of one gang."""
-    is_leaving: bool
+    is_being_evicted: bool
     """The workloads were evicted and have not stopped yet (P5)."""
     nominated_cluster: ClusterName | None
     """The cluster that the workloads are nominated for (P5)."""
@@ -112,7 +112,7 @@ class WorkloadClass:
     @property
     def is_waiting(self) -> bool:
         """Return whether its workloads compete for capacity, neither being evicted nor nominated."""
-        return not self.key.is_leaving and self.key.nominated_cluster is None
+        return not self.key.is_being_evicted and self.key.nominated_cluster is None
 
     @property
     def head(self) -> Workload:
@@ -277,14 +277,14 @@ class PendingWorkloads:
         own = workload.requirements
         requirements_id, requirements = self._requirements.setdefault(own.scheduling_key, (id(own), own))
         nominated_cluster = (
-            workload.nomination.cluster if workload.nomination is not None and not workload.is_leaving else None
+            workload.nomination.cluster if workload.nomination is not None and not workload.is_being_evicted else None
         )
         key = ClassKey(
             workload.queue,
             workload.namespace if self.is_by_tenant else "",
             requirements_id,
             workload.gang,
-            workload.is_leaving,
+            workload.is_being_evicted,
             nominated_cluster,
             is_non_preemptible,
             workload.details.preempts,

@@ -232,10 +232,10 @@ class UsageTracker:
                 self._clusters.add_recently_freed(workload.details.last_admission, now)
             self.add(workload, now)
             return False
-        if before.is_leaving and not workload.is_leaving:
-            self._unmark_leaving(before, old)
-        if workload.is_leaving and not before.is_leaving:
-            self._mark_leaving(workload, new)
+        if before.is_being_evicted and not workload.is_being_evicted:
+            self._remove_eviction(before, old)
+        if workload.is_being_evicted and not before.is_being_evicted:
+            self._add_eviction(workload, new)
         return self._clusters.mark_reported(old, new, now)
 
     def add(self, workload: Workload, now: int) -> None:
@@ -244,8 +244,8 @@ class UsageTracker:
         if workload.admission is not None:
             self._clusters.add_usage(workload.admission, now)
             self.queue_usage.add_usage(queue, namespace, workload.admission.charge)
-            if workload.is_leaving:
-                self._mark_leaving(workload, workload.admission)
+            if workload.is_being_evicted:
+                self._add_eviction(workload, workload.admission)
         elif workload.nomination is not None and workload.is_nominated:
             self._clusters.nominate(workload.nomination.cluster, workload.nomination.requests)
             self.queue_usage.nominate(queue, namespace, workload.nomination.requests)
@@ -293,18 +293,18 @@ class UsageTracker:
 
     def _end_transition(self, workload: Workload) -> None:
         """Undo what the eviction in progress or the nomination of *workload* has changed."""
-        if workload.is_leaving and workload.admission is not None:
-            self._unmark_leaving(workload, workload.admission)
+        if workload.is_being_evicted and workload.admission is not None:
+            self._remove_eviction(workload, workload.admission)
         elif workload.is_nominated and workload.nomination is not None:
             self._clusters.unnominate(workload.nomination.cluster, workload.nomination.requests)
             self.queue_usage.unnominate(workload.queue, workload.namespace, workload.nomination.requests)
 
-    def _mark_leaving(self, workload: Workload, admission: Admission) -> None:
-        self._clusters.mark_leaving(admission)
+    def _add_eviction(self, workload: Workload, admission: Admission) -> None:
+        self._clusters.add_eviction(admission)
         self.queue_usage.begin_eviction(workload.queue, workload.namespace, admission.charge)
 
-    def _unmark_leaving(self, workload: Workload, admission: Admission) -> None:
-        self._clusters.unmark_leaving(admission)
+    def _remove_eviction(self, workload: Workload, admission: Admission) -> None:
+        self._clusters.remove_eviction(admission)
         self.queue_usage.end_eviction(workload.queue, workload.namespace, admission.charge)
 
 
@@ -317,7 +317,7 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
     if not runs_on or before.admission is None:
         return set()
     if after is not None and after.state is not WorkloadState.ADMITTED:
-        has_failed = after.state is WorkloadState.PENDING and not (before.is_leaving or before.has_run)
+        has_failed = after.state is WorkloadState.PENDING and not (before.is_being_evicted or before.has_run)
         if has_failed or after.state is WorkloadState.FINISHED:
             return set()
     remaining = after.admission.cluster_charges if after is not None and after.admission is not None else ()

@@ -331,14 +331,14 @@ class Workload:
         return self.details.run_time_ms
 
     @property
-    def is_leaving(self) -> bool:
+    def is_being_evicted(self) -> bool:
         """Return whether it was evicted and has not stopped in its clusters yet."""
         return self.state is WorkloadState.PENDING and self.admission is not None
 
-    def has_left(self, now: int) -> bool:
+    def has_eviction_expired(self, now: int) -> bool:
         """Return whether it was being evicted and its charge has expired by *now*."""
         ends_at = self.admission.ends_at if self.admission is not None else None
-        return self.is_leaving and ends_at is not None and ends_at <= now
+        return self.is_being_evicted and ends_at is not None and ends_at <= now
 
     @property
     def is_nominated(self) -> bool:
