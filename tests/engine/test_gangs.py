@@ -1,8 +1,11 @@
 """HyperJob parts that are admitted together (G1); scenarios have their reservations, preemptions and failed starts."""
 
 from dataclasses import replace
+from functools import cache
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from controller.engine.fairness.pending_order import FifoHeads
 from controller.engine.lifecycle.gangs import GangPlacer
@@ -176,3 +179,45 @@ def test_borrowing_is_evaluated_until_too_few_parts_are_left(minimum, asked):
     assert trial.refusal is not None
     assert trial.refusal.subject == "Job ml/part-0 (BlockedByFairShare)"
     assert borrowing.asked == asked
+
+
+@cache
+def most_parts(sizes: tuple[tuple[int, int], ...], free: tuple[int, ...]) -> int:
+    """Return how many parts, each with the size of its gang and of all its pods, fit clusters in the best order."""
+    return max(
+        (
+            1 + most_parts((*sizes[:number], *sizes[number + 1 :]), (*free[:at], left - whole, *free[at + 1 :]))
+            for number, (gang, whole) in enumerate(sizes)
+            for at, left in enumerate(free)
+            if gang <= left
+        ),
+        default=0,
+    )
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 4), st.integers(0, 3)), min_size=2, max_size=4),
+    st.lists(st.integers(1, 9), min_size=1, max_size=3),
+    st.integers(2, 4),
+)
+def test_hyperjob_never_fits_only_if_no_order_of_parts_does(sizes, rooms, minimum):
+    sizes = tuple((gang, gang + more) for gang, more in sizes)
+    minimum = min(minimum, len(sizes))
+    group = {"key": "h/1", "parts": len(sizes), "minimum": minimum}
+    clusters = [{"name": f"m{number}", "has": {"u": room}} for number, room in enumerate(rooms)]
+    placement = {"affinity": {"names": [cluster["name"] for cluster in clusters]}}
+    jobs = [
+        {"name": f"part-{number}", "queue": "q", "asks": {"u": whole}, "gang": {"u": gang}}
+        | {"group": group, "placement": placement}
+        for number, (gang, whole) in enumerate(sizes)
+    ]
+    # The limit of the root, the sum of all clusters, is to refuse no part.
+    clusters.append({"name": "other", "has": {"u": 99}})
+    scenario = Scenario({"clusters": clusters, "queues": [{"name": "q"}], "jobs": jobs})
+    scenario.state.plan(scenario.now)
+    refusals = [reason(scenario, job["name"]) for job in jobs]
+    is_refused = any(refusal and "the empty clusters hold" in (refusal.subject or "") for refusal in refusals)
+    fits = most_parts(sizes, tuple(rooms)) >= minimum
+    assert not (fits and is_refused)
+    if len({*sizes}) == 1 and sizes[0][0] <= max(rooms):
+        assert is_refused is not fits
