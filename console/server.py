@@ -6,8 +6,8 @@ Requests are limited in rate, size and number of connections; every page and str
 import asyncio
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from urllib.parse import parse_qsl, urlsplit
@@ -252,28 +252,28 @@ class ConsoleServer:
         }
         response = web.StreamResponse(headers=headers)
         await response.prepare(request)
-        # The page may have changed since the browser has loaded it.
-        await _send(response, _GZIP_HEADER + shared.event)
-        last, reviewed_at = shared.main, time.monotonic()
-        while not self._stopping:
-            changed, version = self._changed, self._renders.version
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_REVIEW_SECONDS):
-                    await changed.wait()
-            if time.monotonic() >= reviewed_at + _REVIEW_SECONDS:
-                fresh = await self._reviewed(request, reader)
-                if fresh is None:
+        with _closing_unread(request):
+            # The page may have changed since the browser has loaded it.
+            await _send(response, _GZIP_HEADER + shared.event)
+            last, reviewed_at = shared.main, time.monotonic()
+            while not self._stopping:
+                changed, version = self._changed, self._renders.version
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_REVIEW_SECONDS):
+                        await changed.wait()
+                if time.monotonic() >= reviewed_at + _REVIEW_SECONDS:
+                    fresh = await self._reviewed(request, reader)
+                    if fresh is None:
+                        break
+                    reader, reviewed_at = fresh, time.monotonic()
+                if self._renders.version == version:
+                    continue
+                try:
+                    shared = await self._renders.page(page, path, query, user, reader)
+                except (BadQueryError, ForbiddenError, NotVisibleError, RefusedError, ApiError):
                     break
-                reader, reviewed_at = fresh, time.monotonic()
-            if self._renders.version == version:
-                continue
-            try:
-                shared = await self._renders.page(page, path, query, user, reader)
-            except (BadQueryError, ForbiddenError, NotVisibleError, RefusedError, ApiError):
-                break
-            await _send(response, self._renders.time_event + (shared.event if shared.main != last else b""))
-            last = shared.main
-        with suppress(ConnectionError, TimeoutError):
+                await _send(response, self._renders.time_event + (shared.event if shared.main != last else b""))
+                last = shared.main
             await _send(response, event("reload", "rights"))
         return response
 
@@ -331,8 +331,18 @@ def has_all_of(rights: RightsKey, before: RightsKey) -> bool:
     return all(now or not was for now, was in zip(flags, known, strict=True)) and (sees_all or owned <= own)
 
 
+@contextmanager
+def _closing_unread(request: web.Request) -> Iterator[None]:
+    """Close the connection where its client has left, or does not read what is sent."""
+    try:
+        yield
+    except (ConnectionError, TimeoutError):
+        if request.transport is not None:
+            request.transport.abort()
+
+
 async def _send(response: web.StreamResponse, data: bytes) -> None:
-    """Write to a stream; a client that does not read is closed."""
+    """Write to a stream; raise ``TimeoutError`` if the client does not read."""
     async with asyncio.timeout(_STREAM_WRITE_SECONDS):
         await response.write(data)
 

@@ -13,8 +13,10 @@ from contextlib import suppress
 from urllib.parse import quote, urlencode
 
 import pytest
+from aiohttp import ClientError
 from aiohttp.test_utils import make_mocked_request
 from msgspec.json import encode
+from structlog.testing import capture_logs
 
 from console.identity import _proxy_user
 from console.renders import Renders, event
@@ -430,6 +432,30 @@ async def test_stream_sends_the_page_again_when_it_changes(console, model):
     assert "train-one" in text
     assert "later" not in text
     stream.close()
+
+
+async def test_stream_whose_client_has_left_ends_without_error(console, model):
+    with capture_logs() as logs:
+        stream = await console.get("/events?path=/workloads", "op")
+        await read_event(stream)
+        stream.close()
+        while console.server._streams:
+            model.refresh(model.snapshot.now + 1000)
+            await asyncio.sleep(0.01)
+    assert [entry for entry in logs if entry["log_level"] == "error"] == []
+
+
+async def test_stream_that_is_not_read_is_closed(console, model, monkeypatch):
+    stream = await console.get("/events?path=/workloads", "op")
+    await read_event(stream)
+
+    async def unread(*_):
+        raise TimeoutError
+
+    monkeypatch.setattr("console.server._send", unread)
+    remove_workloads(model, "later")
+    with pytest.raises(ClientError):
+        await stream.content.read()
 
 
 async def test_longest_change_has_a_stream(console):
