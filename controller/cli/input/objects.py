@@ -177,6 +177,10 @@ def _is_configuration(manifest: Manifest) -> bool:
     return manifest.kind == KIND and manifest.group == API_VERSION.partition("/")[0]
 
 
+def _is_run_times(manifest: Manifest) -> bool:
+    return manifest.group_kind == kind_of(CONFIG_MAPS) and manifest.name == RUN_TIMES_NAME
+
+
 class _ObjectCollector:
     """Collects the objects, notes and violations of manifests."""
 
@@ -194,10 +198,10 @@ class _ObjectCollector:
         if _is_hyperjob(manifest):
             self._add_hyperjob(_in_namespace(manifest, HYPERJOBS))
             return
-        kind = manifest.group_kind
-        if kind == kind_of(CONFIG_MAPS) and manifest.name == RUN_TIMES_NAME:
+        if _is_run_times(manifest):
             self._add_run_times(manifest)
             return
+        kind = manifest.group_kind
         resource = self._resources.get(kind)
         if resource is None:
             if not _is_configuration(manifest):
@@ -217,8 +221,9 @@ class _ObjectCollector:
             self._kinds.setdefault(kind, {})[manifest.namespace, manifest.name] = manifest
 
     def reads(self, manifest: Manifest) -> bool:
-        """Return whether objects of the kind of *manifest* are read."""
-        return manifest.group_kind in self._resources or _is_hyperjob(manifest) or _is_configuration(manifest)
+        """Return whether objects such as *manifest* are read."""
+        is_other = _is_hyperjob(manifest) or _is_configuration(manifest) or _is_run_times(manifest)
+        return is_other or manifest.group_kind in self._resources
 
     def _note_unread_kind(self, manifest: Manifest) -> None:
         """Note that the kind is not read; a note about a kind that resembles one that is read is not minor."""
