@@ -182,10 +182,10 @@ def plan_table(report: PlanReport, style: OutputStyle) -> str:
     """Format the decisions in order with their clusters and reasons, then the queues."""
     reservations = _advance_reservations(report.reserved_in_advance, style)
     rest = f"{share_table(report.queues, style)}{reservations}{_notes(report.notes, style)}"
-    if not report.decisions:
-        return f"No workload is pending.\n\n{rest}"
-    decisions = table([Column(title) for title in _DECISION_TITLES], map(_decision_row, report.decisions), style)
     difference = "" if report.what_if is None else f"{_difference(report.what_if, style)}\n\n"
+    decisions = "No workload is pending."
+    if report.decisions:
+        decisions = table([Column(title) for title in _DECISION_TITLES], map(_decision_row, report.decisions), style)
     return f"{difference}{decisions}\n\n{rest}"
 
 
