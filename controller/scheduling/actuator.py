@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Protocol
 
-import msgspec
 import structlog
 
 from controller.cache.objects import CachedBinding
@@ -30,7 +29,7 @@ from controller.kube.errors import (
     Unreachable,
 )
 from controller.kube.timing import Backoff, Clock, wall_clock
-from controller.kube.watch_events import read_meta
+from controller.kube.watch_events import DECODE_ERRORS, read_meta
 from controller.reporting.metrics import ControllerMetrics
 from controller.scheduling.writes import Write
 
@@ -405,7 +404,7 @@ class Actuator:
                 # The event of this write was faster than its response.
                 return known
             return self._assumed.bindings.decode(body)
-        except msgspec.MsgspecError as error:
+        except DECODE_ERRORS as error:
             raise Unreachable(write.path, f"the response is not a binding: {error}") from error
 
     def _update_cache(self, binding: CachedBinding) -> None:

@@ -86,7 +86,8 @@ def _is_phase(value: Any, phase: str) -> bool:
 def _has_failed(document: Any, rule: FinishedRule) -> bool:
     """Whether the phase, or a condition, of a finished workload says that it did not succeed."""
     phase = value_at(document, rule.path) if rule.path else None
-    return phase in _FAILED_PHASES or bool(_true_condition_types(document) & rule.conditions & _FAILED_PHASES)
+    types = _true_condition_types(document) & rule.conditions
+    return (isinstance(phase, str) and phase in _FAILED_PHASES) or bool(types & _FAILED_PHASES)
 
 
 def value_at(document: Any, path: FieldPath) -> Any:
@@ -148,7 +149,7 @@ def _ended_at(document: Any, rule: FinishedRule) -> int | None:
     """Return the transition time next to the phase, or of the condition, that says that it finished."""
     phase_objects = [value_at(document, rule.path[:-1])] if rule.path else []
     finished_conditions = (
-        condition for condition in _true_conditions(document) if value_at(condition, ("type",)) in rule.conditions
+        condition for condition in _true_conditions(document) if str(value_at(condition, ("type",))) in rule.conditions
     )
     times = (
         _parse_time(value_at(condition, ("lastTransitionTime",)))
