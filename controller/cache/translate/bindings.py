@@ -129,7 +129,7 @@ def _affinity_size(affinity: wire.ClusterAffinity) -> int:
         + len(affinity.exclude)
         + (len(labels.match_labels) if labels else 0)
         + sum(1 + len(expression.values) for expression in expressions)
-        + sum(_affinity_size(further) for further in affinity.overflow_affinities)
+        + sum(1 + _affinity_size(further) for further in affinity.overflow_affinities)
     )
 
 
