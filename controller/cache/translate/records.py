@@ -78,7 +78,7 @@ def confirmed_record(
         waiting_since=before.waiting_since,
         evictions=before.evictions,
         attempts=before.attempts,
-        clusters_changed_at=workload.details.placed_at,
+        clusters_changed_at=workload.details.placed_at or None,
         excluded_clusters=before.excluded_clusters,
         raised_by=before.raised_by,
         plan_id=before.plan_id,
