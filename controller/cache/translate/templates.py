@@ -347,6 +347,9 @@ def _replicated_pods(document: dict[str, Any], integration: Integration) -> Iter
         if isinstance(document["spec"], dict):
             yield _ReplicatedPod("spec", document["spec"], 1)
         return
+    if not integration.pod_template:
+        # The kind is no longer configured, and its informer about to end.
+        return
     *above, _, name = integration.pod_template
     owners = value_at(document, tuple(above))
     for key in sorted(owners) if isinstance(owners, dict) else ():
