@@ -268,7 +268,9 @@ class DataSourceController:
             await self._merge(DATA_SOURCES, source, finalizers_patch(source))
             return
         is_unused = not self.index.is_claimed(source.data_set)
-        if source.is_reclaimed and is_unused and source.status.bound_claims:
+        # One that was made by hand waits for its first claim.
+        was_used = source.status.bound_claims > 0 or source.located_at is not None
+        if source.is_reclaimed and is_unused and was_used:
             await self.locator.delete(source)
             return
         problem = self.locator.problem(source.data_set)
