@@ -246,6 +246,7 @@ class JobStatusController:
             return
         self._backoff.reset()
         self._written_at[job.key] = self._clock()
+        self._written_at.move_to_end(job.key)
         if len(self._written_at) > _MAX_REMEMBERED:
             self._written_at.popitem(last=False)
         if self._statuses.get(job.key) == status:
