@@ -19,7 +19,7 @@ import structlog
 
 from controller.api.keys import LEASES
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, NotFound, Unreachable
+from controller.kube.errors import ApiError, Conflict, Invalid, NotFound, Unreachable
 from controller.kube.timing import Uptime, uptime
 
 _SEPARATOR: Final = "_"
@@ -227,8 +227,10 @@ class LeaderElection:
                 # The renewal may have succeeded; the lease must be read again to know its version.
                 self._observed = ObservedLease(Lease("", held.holder, held.seconds), self._clock())
                 raise
-            except ApiError as error:
+            except (Conflict, Invalid) as error:
                 log.warning("lease changed by another candidate", error=str(error))
+            except ApiError as error:
+                log.warning("lease not renewed", error=str(error))
             else:
                 return
         lease = await self._read()
