@@ -155,11 +155,13 @@ def make_context(*, requires_client_certificate: bool = False) -> ssl.SSLContext
 
 def read_pair(directory: Path) -> tuple[bytes, bytes]:
     """Return the contents of certificate and key, both from the same version of *directory*."""
-    version = _version(directory)
     try:
+        version = _version(directory)
         return (version / CERTIFICATE).read_bytes(), (version / KEY).read_bytes()
     except OSError as error:
         raise CertificateError(f"{error.filename}: {error.strerror}: {_REMEDY}") from error
+    except RuntimeError as error:
+        raise CertificateError(f"{error}: {_REMEDY}") from error
 
 
 def read_client_ca(client_ca: Path | None) -> tuple[bytes, ...]:
@@ -177,13 +179,12 @@ def load(directory: Path, contents: tuple[bytes, ...]) -> LoadedCertificate:
     The contents after certificate and key are client CAs. Changes between reading and loading are harmless: what is
     loaded matches or is refused, and the next poll finds other contents.
     """
-    version = _version(directory)
     client_cas = contents[2:]
     context = make_context(requires_client_certificate=bool(client_cas))
     try:
-        chain = tuple(load_certificates(contents[0]))
+        version, chain = _version(directory), tuple(load_certificates(contents[0]))
         context.load_cert_chain(version / CERTIFICATE, version / KEY)
-    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+    except (OSError, RuntimeError, ValueError) as error:  # ssl.SSLError is an OSError
         raise CertificateError(f"{CERTIFICATE} and {KEY} in {directory} do not match: {error}: {_REMEDY}") from error
     try:
         for pem in client_cas:
