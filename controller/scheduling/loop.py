@@ -187,6 +187,7 @@ class AdmissionLoop:
             return now
         self.decision_recorder.rotate_if_due(self.state, now)
         if not self._actuator.may_write:
+            self._preparation_slices = 0
             self._metrics.reserved_idle.read({}, now)
             return None
         if not self._prepare():
@@ -451,7 +452,7 @@ class AdmissionLoop:
 
         While nothing is decided, because many decisions wait to be sent, changes are batched for longer.
         """
-        if self._plan_in_progress is not None or not self._is_synced:
+        if self._plan_in_progress is not None or not self._is_synced or self._preparation_slices:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
         rested_from = time.monotonic()
