@@ -18,17 +18,14 @@ from controller.reporting.messages import pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
 from controller.visibility.scan import OwnPart, Scan
 
-_ORDER = (WorkloadState.PENDING, WorkloadState.ADMITTED, WorkloadState.FINISHED)
-
 
 def workloads_of(state: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
-    """Return those of *uids* that exist, all or those of a kind or name: pending ones first, by age and name."""
-    chosen = (
+    """Return those of *uids* that exist, all or those of a kind or name, in the same order."""
+    return [
         workload
         for workload in map(state.workloads.get, uids)
         if workload is not None and name in {"", workload.name} and kind in {"", workload.kind}
-    )
-    return sorted(chosen, key=lambda workload: (_ORDER.index(workload.state), workload.created_at, workload.name))
+    ]
 
 
 def queues_of(state: Engine, parts: Mapping[QueueName, OwnPart]) -> Iterator[VisibleQueue]:

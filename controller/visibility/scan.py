@@ -18,9 +18,16 @@ _LIFETIME_SECONDS = 1.0
 _SLICE = 2_000
 
 
+_STATES = (WorkloadState.PENDING, WorkloadState.ADMITTED, WorkloadState.FINISHED)
+
+
+def _order(workload: Workload) -> tuple[int, int, str]:
+    return _STATES.index(workload.state), workload.created_at, workload.name
+
+
 @dataclass(frozen=True, slots=True)
 class OwnPart:
-    """What the workloads of one namespace are in one queue."""
+    """Number of pending workloads and charges of one namespace in one queue."""
 
     pending: int = 0
     allocated: dict[str, int] = field(default_factory=dict)
@@ -34,6 +41,8 @@ class Scan:
     parts: dict[str, dict[QueueName, OwnPart]] = field(default_factory=lambda: defaultdict(dict))
     _positions: dict[QueueName, dict[WorkloadUid, int]] = field(default_factory=dict)
     """Positions in the queues that were sorted for them."""
+    _ordered: dict[str, list[WorkloadUid]] = field(default_factory=dict)
+    """The workloads of the namespaces that were asked for, in order."""
 
     def add(self, workload: Workload) -> None:
         """Add *workload* to its namespace."""
@@ -46,6 +55,17 @@ class Scan:
             allocated[name] = allocated.get(name, 0) + amount
         is_pending = workload.state is WorkloadState.PENDING
         parts[workload.queue] = OwnPart(part.pending + is_pending, allocated)
+
+    def in_order(self, state: Engine, namespace: str) -> list[WorkloadUid]:
+        """Return the workloads of a namespace: pending ones first, by age and name.
+
+        They are sorted once for all requests that share the scan.
+        """
+        if namespace not in self._ordered:
+            known = (state.workloads.get(uid) for uid in self.workloads.get(namespace, ()))
+            ordered = sorted((workload for workload in known if workload is not None), key=_order)
+            self._ordered[namespace] = [workload.uid for workload in ordered]
+        return self._ordered[namespace]
 
     def position(self, state: Engine, workload: Workload) -> int:
         """Return the position of a pending workload of *state* in its queue, counted from 1.

@@ -58,7 +58,7 @@ class Visibility(Endpoint):
             )
             raise RefusedError(503, "ServiceUnavailable", text)
         scan = await self._scanner.scan(state)
-        chosen = workloads_of(state, scan.workloads.get(namespace, ()), kind=kind, name=name)
+        chosen = workloads_of(state, scan.in_order(state, namespace), kind=kind, name=name)
         items = []
         for number, workload in enumerate(chosen[:MAX_ITEMS]):
             if number % _SLICE == _SLICE - 1:
