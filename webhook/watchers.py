@@ -19,7 +19,7 @@ from controller.kube.certificates import is_trusted, load_certificates
 from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.informer import Informer, ObjectName, object_name
-from controller.kube.watch_events import DECODE_ERRORS
+from controller.kube.watch_events import DECODE_ERRORS, is_older
 from controller.kube.webhook_configurations import read_webhooks, webhook_kind
 from webhook.queue_cache import CachedQueue, QueueCache, decode_cached
 
@@ -132,21 +132,28 @@ class ControlPlaneWatcher:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS), self._lock:
                 if self._refreshed_at < requested_at:
                     started_at = loop.time()
-                    queues, unreadable = await self._list()
-                    self._queues.replace(queues, unreadable=unreadable)
+                    queues, unreadable, version = await self._list()
+                    # The watch may have received changes since the list was begun.
+                    if not is_older(version, self._informer.version):
+                        self._queues.replace(queues, unreadable=unreadable)
                     self._refreshed_at = started_at
         except (TimeoutError, ApiError) as error:
             log.warning("queue list failed", reason=str(error) or f"not within {LIST_TIMEOUT_SECONDS:g} s")
             return False
         return True
 
-    async def _list(self) -> tuple[list[CachedQueue], list[ObjectName]]:
-        """Return all queues, and the names of those that cannot be read."""
+    async def _list(self) -> tuple[list[CachedQueue], list[ObjectName], str]:
+        """Return all queues, the names of those that cannot be read, and the version of the list."""
         queues: list[CachedQueue] = []
         unreadable: list[ObjectName] = []
-        async for item in self._api.list_items(QUEUES.path):
-            try:
-                queues.append(decode_cached(item))
-            except DECODE_ERRORS:
-                unreadable.append(object_name(item))  # the informer logs it
-        return queues, unreadable
+        token = ""
+        while True:
+            page = await self._api.list_page(QUEUES.path, token=token)
+            for item in map(bytes, page.items or ()):
+                try:
+                    queues.append(decode_cached(item))
+                except DECODE_ERRORS:
+                    unreadable.append(object_name(item))  # the informer logs it
+            token = page.metadata.continue_token
+            if not token:
+                return queues, unreadable, page.metadata.resource_version
