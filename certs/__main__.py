@@ -6,6 +6,7 @@ import sys
 import threading
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from certs.authority import AuthorityError
@@ -22,7 +23,7 @@ log = structlog.get_logger(__name__)
 # Concurrent writers are rare, and each of them makes progress.
 _ATTEMPTS = 3
 #: Errors after which a later attempt may succeed.
-_ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, OSError)
+_ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, msgspec.MsgspecError, OSError)
 
 
 def open_store(settings: CertificateSettings) -> CertificateStore:

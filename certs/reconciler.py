@@ -58,9 +58,9 @@ def _served_certificate(address: str) -> x509.Certificate | None:
             context.wrap_socket(plain) as connection,
         ):
             certificate = connection.getpeercert(binary_form=True)
+        return x509.load_der_x509_certificate(certificate) if certificate else None
     except (OSError, ValueError):
         return None
-    return x509.load_der_x509_certificate(certificate) if certificate else None
 
 
 @dataclass(frozen=True, slots=True)
