@@ -3,6 +3,7 @@
 Workloads name their gang themselves. A trial leaves no trace in the usage.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
@@ -78,7 +79,7 @@ def never_fits_refusal(
             charges.setdefault(node, []).append(each.charge)
     others = len(parts) - missing
     if not any(_exceed_limit(potential, node, below, len(below) - others) for node, below in charges.items()):
-        return _too_many_refusal([part for part, _ in parts], missing, feasibility_cache)
+        return _too_many_refusal(parts, missing, feasibility_cache)
     trial = potential.overlay()
     for part, each in parts:
         node = trial.tree.nodes[part.queue]
@@ -97,24 +98,24 @@ def _exceed_limit(potential: Quota, node: Node, charges: Sequence[Resources], co
     return potential.exceeded_limit(node, least) is not None
 
 
-def _too_many_refusal(parts: Sequence[Workload], missing: int, feasibility_cache: FeasibilityCache) -> Refusal | None:
+def _too_many_refusal(
+    parts: Sequence[tuple[Workload, WorkloadClass]], missing: int, feasibility_cache: FeasibilityCache
+) -> Refusal | None:
     """Return the refusal of a part if fewer than *missing* of *parts* fit the empty clusters; ``None`` if unknown.
 
     A part takes at least as much of a cluster as another one that requests no more.
     """
     cluster_usage = feasibility_cache.cluster_usage
-    sizes = {id(part.requirements): part for part in parts}
-    for smallest in islice(sizes.values(), _MAX_SIZES):
-        larger = [part for part in parts if _requests_no_more(smallest.requirements, part.requirements)]
-        needed, room = missing - (len(parts) - len(larger)), 0
+    sizes = {id(workload_class.requirements): (part, workload_class.requirements) for part, workload_class in parts}
+    counts = Counter(id(workload_class.requirements) for _, workload_class in parts)
+    for smallest, size in islice(sizes.values(), _MAX_SIZES):
+        larger = [other for _, other in sizes.values() if _requests_no_more(size, other)]
+        needed, room = missing - len(parts) + sum(counts[id(other)] for other in larger), 0
         if needed <= 1:
             continue
-        names = chain.from_iterable(
-            feasibility_cache.get(requirements).candidates.potential
-            for requirements in {id(part.requirements): part.requirements for part in larger}.values()
-        )
+        names = chain.from_iterable(feasibility_cache.get(other).candidates.potential for other in larger)
         for cluster_state in map(cluster_usage.cluster_state, dict.fromkeys(names)):
-            room += needed if cluster_state.is_unknown else _room(smallest.requirements, cluster_state.allocatable)
+            room += needed if cluster_state.is_unknown else _room(size, cluster_state.allocatable)
             if room >= needed:
                 break
         else:
