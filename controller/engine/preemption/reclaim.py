@@ -43,14 +43,18 @@ def reclaim_candidates(
 ) -> list[Victim]:
     """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
     requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
+    gang = head.workload_class.gang
     victims: list[Victim] = []
     for node in candidates.queues():
         paths = diverge(head.leaf, node)
         if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_path):
             victims += candidates.in_queue(node.name)
-    return sorted(
-        (victim for victim in victims if victim.evictions < policy.max_evictions), key=lambda victim: victim.rank
-    )
+    evictable = [
+        victim
+        for victim in victims
+        if victim.evictions < policy.max_evictions and (gang is None or victim.workloads[0].gang != gang)
+    ]
+    return sorted(evictable, key=lambda victim: victim.rank)
 
 
 def _is_reclaimable(queue_shares: QueueShares, node: Node, resources: frozenset[str]) -> bool:
