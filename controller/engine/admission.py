@@ -100,8 +100,7 @@ class AdmissionPass:
                 set_aside(retained, parts)
                 continue
             gang = workloads[0].gang if len(parts) > 1 else None
-            for part, choice in zip(workloads, choices, strict=True):
-                self.admit(part, choice, plan=f"{gang.key}@{self.now}" if gang is not None else "")
+            self._admit_together(list(zip(workloads, choices, strict=True)), gang)
 
     def run(self) -> Steps[None]:
         """Admit or skip one head after the other (O1-O5)."""
@@ -272,7 +271,7 @@ class AdmissionPass:
         choice = self.evaluate(head)
         if choice is None:
             return 0
-        self.admit(head.workload, choice)
+        self._admit_together([(head.workload, choice)])
         return 1
 
     def _is_all_or_nothing(self, gang: HyperJobGang) -> bool:
@@ -282,9 +281,14 @@ class AdmissionPass:
         trial = self._try_gang(gang)
         if trial.refusal is not None or not self.are_estimates_settled(trial.choices):
             return 0
-        for part, choice in trial.choices:
-            self.admit(part, choice, plan=f"{gang.key}@{self.now}")
+        self._admit_together(trial.choices, gang)
         return len(trial.choices)
+
+    def _admit_together(self, choices: Sequence[tuple[Workload, Choice]], gang: HyperJobGang | None = None) -> None:
+        """Admit workloads of one decision; all are backfilled onto the reservations as they were before it (O9)."""
+        reserved = self.context.active_reservations()
+        for part, choice in choices:
+            self._admit(part, choice, f"{gang.key}@{self.now}" if gang is not None else "", reserved)
 
     def _try_gang(self, gang: HyperJobGang) -> GangTrial:
         """Try to place a gang; the classes of its parts share the result until a decision is made."""
@@ -371,12 +375,12 @@ class AdmissionPass:
             present is None or present.refusal(present.tree.nodes[head.leaf.name], head.workload_class.charge) is None
         )
 
-    def admit(self, workload: Workload, choice: Choice, *, plan: str = "") -> None:
-        """Admit *workload* to the chosen clusters."""
+    def _admit(self, workload: Workload, choice: Choice, plan: str, allowed_by: ActiveReservations | None) -> None:
+        """Admit *workload* to the chosen clusters, as *allowed_by* allowed it."""
         raised_by = self.context.ageing.shared_raise(workload)
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now, raised_by=raised_by)
         reserved = self.context.active_reservations()
-        onto = reserved.backfilled_onto(workload, choice) if reserved is not None else ()
+        onto = allowed_by.backfilled_onto(workload, choice) if allowed_by is not None else ()
         self.context.windows.on_admitted(workload, choice, self.quota, self.now, backfilled_onto=onto)
         self.assume(workload.admitted(admission), self.now)
         if reserved is not None and (left := self.context.active_reservations()) is not None:

@@ -307,7 +307,7 @@ class Cycle:
                 context.estimate_tracker.next_expiry(),
                 self._nominations.next_expiry(policy, now),
                 self._reservations.next_expiry(policy.head_reservation),
-                self._reservations.next_promised_start(now) if policy.backfill.evicts_overrun else None,
+                self._reservations.next_overrun_eviction(now) if policy.backfill.evicts_overrun else None,
                 self._advance_reservations.next_eviction(policy, now),
                 self.starvation_timers.next_expiry(policy.head_reservation, now),
                 context.windows.next_change(now),

@@ -462,3 +462,42 @@ def test_workload_backfilled_after_a_missed_promise_runs_on():
     assert admitted(state.plan(now)) == ["after"]
     submit(state, "event", 4, 60, at=now)
     assert not state.plan(now + 1000).decisions
+
+
+def test_overrun_is_evicted_again_after_a_rejected_write():
+    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
+    state.policy_changed(replace(state.policy, backfill=Backfill(evicts_overrun=True)))
+    submit(state, "runs", 2, 10, at=START)
+    state.plan(START)
+    submit(state, "waits", 4, 60, at=START)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    submit(state, "backfilled", 1, 5, at=START + 3 * MINUTE)
+    state.plan(START + 3 * MINUTE)
+    running = state.workloads[WorkloadUid("backfilled")]
+    assert [decision.workload.name for decision in state.plan(promised).decisions] == ["backfilled"]
+    state.plan(promised + 1000)
+    retry_at = promised + MINUTE
+    state.workload_changed(changed(running, eviction_retry_at=retry_at), promised + 2000)
+    plan = state.plan(promised + 2000)
+    assert not plan.decisions
+    assert plan.wake_at == retry_at
+    assert [decision.workload.name for decision in state.plan(retry_at).decisions] == ["backfilled"]
+
+
+def test_each_part_of_a_backfilled_hyperjob_spends_its_budget():
+    state = one_cluster(cpu=6)
+    submit(state, "runs", 4, 60, at=START)
+    state.plan(START)
+    submit(state, "waits", 6, 60, at=START)
+    for minute in range(2):
+        state.plan(START + minute * MINUTE)
+    gang, now = HyperJobGang("h/1", 2, 2), START + 2 * MINUTE
+    for number in range(2):
+        part = workload(f"part-{number}", {"cpu": 1}, created_at=now, run_time_ms=MINUTE)
+        details = replace(part.details, gang=gang, run_time_bounds_ms=(2 * MINUTE, 3 * MINUTE, 90 * MINUTE))
+        state.workload_changed(replace(part, details=details), now)
+    assert admitted(state.plan(now)) == ["part-0", "part-1"]
+    windows = state.context.windows
+    assert sorted(windows.backfilled) == ["part-0", "part-1"]
+    assert windows.spent == {"waits": 2 * (MISS_BUDGET >> 2)}

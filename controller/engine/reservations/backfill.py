@@ -76,6 +76,11 @@ class Window:
     """Which part of the budget backfilled workloads have spent."""
 
 
+def _holds_capacity(workload: Workload) -> bool:
+    """Return whether a workload is admitted or being evicted: the write of its eviction may be rejected."""
+    return workload.state is not WorkloadState.FINISHED and workload.admission is not None
+
+
 def expected_end(workload: Workload, now: int) -> int | None:
     """Return when an admitted workload is expected to end, ``None`` where its run time is unknown."""
     if workload.run_time_ms is None or workload.admission is None or workload.admission.admitted_at <= 0:
@@ -128,7 +133,7 @@ class BackfillWindows:
     ) -> None:
         self.by_owner: dict[str, Window] = {}
         self.backfilled: dict[WorkloadUid, str] = {}
-        """Admitted workloads that use reserved capacity because they end in a window, with the reservation's owner."""
+        """Workloads that use reserved capacity because they end in a window, with the reservation's owner."""
         self.spent: dict[str, int] = {}
         """Which part of its budget each reservation has spent, by owner."""
         self._inputs: tuple[object, ...] = ()
@@ -166,7 +171,7 @@ class BackfillWindows:
         self.backfilled = {
             uid: owner
             for uid, owner in self.backfilled.items()
-            if owner in owners and uid in workloads.by_uid and workloads[uid].state is WorkloadState.ADMITTED
+            if owner in owners and uid in workloads.by_uid and _holds_capacity(workloads[uid])
         }
         self.spent = {owner: spent for owner, spent in self.spent.items() if owner in owners}
         return True

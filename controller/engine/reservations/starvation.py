@@ -4,7 +4,7 @@
 """
 
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from operator import itemgetter
@@ -197,28 +197,35 @@ class HeadReservations:
         """
         if not policy.backfill.evicts_overrun:
             return []
-        due = {
-            owner_of(workload): promised_start
-            for workload in self._workloads.with_reservation.values()
-            if (promised_start := _promised_start(workload)) is not None and promised_start <= now
-        }
         evicted = []
-        for uid, owner in sorted(self._windows.backfilled.items()):
-            workload = self._workloads.by_uid.get(uid)
-            if owner not in due or workload is None or workload.admission is None or workload.preserved:
-                continue
-            if workload.state is not WorkloadState.ADMITTED or workload.admission.admitted_at >= due[owner]:
-                continue
+        for workload in self._overrun(now):
+            if workload.state is not WorkloadState.ADMITTED:
+                continue  # evicted with another part of its gang
             for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
                 if part.eviction_retry_at <= now:
                     self._assume(part.evicted(EvictionReason.BACKFILL_OVERRUN), now)
                     evicted.append(Evict(part, EvictionReason.BACKFILL_OVERRUN, grace_ms=policy.preemption.grace_ms))
         return evicted
 
-    def next_promised_start(self, now: int) -> int | None:
-        """Return when the next promised start is due."""
+    def _overrun(self, now: int) -> Iterator[Workload]:
+        """Yield the backfilled workloads that were admitted before a promised start which is due, by uid."""
+        due = {
+            owner_of(workload): promised_start
+            for workload in self._workloads.with_reservation.values()
+            if (promised_start := _promised_start(workload)) is not None and promised_start <= now
+        }
+        for uid, owner in sorted(self._windows.backfilled.items()) if due else ():
+            workload = self._workloads.by_uid.get(uid)
+            if owner not in due or workload is None or workload.admission is None or workload.preserved:
+                continue
+            if workload.state is WorkloadState.ADMITTED and workload.admission.admitted_at < due[owner]:
+                yield self._workloads[uid]
+
+    def next_overrun_eviction(self, now: int) -> int | None:
+        """Return when the next promised start is due, or the next retry of a rejected eviction after one."""
         promised = map(_promised_start, self._workloads.with_reservation.values())
-        return earliest(at for at in promised if at is not None and at > now)
+        retries = (workload.eviction_retry_at for workload in self._overrun(now))
+        return earliest(at for at in (*promised, *retries) if at is not None and at > now)
 
     def complete(self, now: int) -> list[RecordUpdate]:
         """Place reservations of which only the time is known, and those of gang parts without one after a restart.
