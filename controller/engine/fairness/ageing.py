@@ -7,7 +7,8 @@ workloads of one class have one priority, so that their order is that of their a
 from collections.abc import Iterable, Mapping
 from collections.abc import Set as AbstractSet
 
-from controller.engine.policy import Ageing
+from controller.engine.policy import Ageing, Policy
+from controller.engine.reasons import Reason
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
@@ -124,6 +125,29 @@ def admitted_priority(workload: Workload, policy: Ageing) -> int:
     if admission is None or not policy.is_on:
         return workload.priority
     return workload.priority + max(policy.raised_by(workload.created_at, admission.admitted_at), admission.raised_by)
+
+
+class VictimPriorities:
+    """The job priorities of victims: 0 for a higher class that the namespace may not use (Q7).
+
+    The class may have been changed after the admission.
+    """
+
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
+        self._is_class_refused: dict[tuple[str, QueueName, str], bool] = {}
+        """Whether a namespace may not use a PriorityClass in a queue."""
+
+    def of(self, workload: Workload) -> int:
+        """Return the job priority of a victim."""
+        priority = admitted_priority(workload, self._policy.ageing)
+        if priority <= 0 or not self._policy.tenants:
+            return priority
+        key = workload.namespace, workload.queue, workload.priority_class
+        if key not in self._is_class_refused:
+            refusal = self._policy.refusal(*key)
+            self._is_class_refused[key] = refusal is not None and refusal.reason is Reason.PRIORITY_CLASS_NOT_ALLOWED
+        return 0 if self._is_class_refused[key] else priority
 
 
 def _ceilings(priorities: Iterable[int], max_raise: int) -> dict[int, int]:

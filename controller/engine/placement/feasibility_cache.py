@@ -190,6 +190,22 @@ def _set_aside_refusal(class_feasibility: "ClassFeasibility", capacities: Sequen
     return None
 
 
+def _refusal_without_candidates(class_feasibility: "ClassFeasibility") -> Refusal | None:
+    """Return why no cluster is a candidate now, ``None`` where all that match accept no new workloads."""
+    requirements, matching = class_feasibility.requirements, {*class_feasibility.candidates.potential}
+    for reserved in requirements.reserved_clusters:
+        if reserved.cluster in matching:
+            subject = f"{ADVANCE_RESERVATION}{reserved.reservation}"
+            return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=reserved.cluster, subject=subject)
+    if excluded := requirements.excluded_clusters & matching:
+        subject = f"it or an equal workload did not start on {', '.join(sorted(excluded))}, which has not changed since"
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+    if has_static_weights(requirements):
+        subject = "a cluster to which its static weights give replicas accepts no new workloads"
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+    return None
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class ReservedCapacity:
     """Reserved amounts by cluster; compared by identity, so that it is a cheap key."""
@@ -389,17 +405,9 @@ class FeasibilityCache:
 
     def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         """Return where one more workload fits, or why it does not."""
-        if not class_feasibility.candidates.names and class_feasibility.requirements.reserved_clusters:
-            reserved = class_feasibility.requirements.reserved_clusters[0]
-            subject = f"{ADVANCE_RESERVATION}{reserved.reservation}"
-            return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=reserved.cluster, subject=subject)
-        if not class_feasibility.candidates.names and class_feasibility.requirements.excluded_clusters:
-            names = ", ".join(sorted(class_feasibility.requirements.excluded_clusters))
-            subject = f"it or an equal workload did not start on {names}, which has not changed since"
-            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
-        if not class_feasibility.candidates.names and has_static_weights(class_feasibility.requirements):
-            subject = "a cluster to which its static weights give replicas accepts no new workloads"
-            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+        refusal = None if class_feasibility.candidates.names else _refusal_without_candidates(class_feasibility)
+        if refusal is not None:
+            return refusal
         if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
             choice = self._choose_ranked(class_feasibility) or self._choose_or_refuse(class_feasibility)
             class_feasibility.cached_choice = self.cluster_usage.version, choice

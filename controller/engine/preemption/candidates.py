@@ -6,12 +6,11 @@ candidate may be evicted for a certain preemptor.
 
 from dataclasses import dataclass, field, replace
 
-from controller.engine.fairness.ageing import admitted_priority
+from controller.engine.fairness.ageing import VictimPriorities
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.policy import Policy
-from controller.engine.reasons import Reason
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName, Tree
@@ -105,12 +104,10 @@ class PreemptionCandidates:
 
     def __init__(self, tree: Tree, workloads: WorkloadIndex, cluster_usage: ClusterUsage, policy: Policy) -> None:
         self._tree = tree
-        self._policy = policy
         self._workloads = workloads
         self._cluster_usage = cluster_usage
         self._by_queue: dict[QueueName, list[Victim]] = {}
-        self._is_class_refused: dict[tuple[str, QueueName, str], bool] = {}
-        """Whether a namespace may not use a PriorityClass in a queue."""
+        self._priorities = VictimPriorities(policy)
 
     def queues(self) -> list[Node]:
         """Return the queues with admitted workloads, by name."""
@@ -157,24 +154,10 @@ class PreemptionCandidates:
         return [*victims, self._victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
 
     def _victim(self, workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
-        priorities = [self._priority(workload) for workload in workloads]
+        priorities = [self._priorities.of(workload) for workload in workloads]
         ranks = [_rank(workload, node, priority) for workload, priority in zip(workloads, priorities, strict=True)]
         charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
         return Victim(workloads, node, max(ranks), charge, max(priorities), after)
-
-    def _priority(self, workload: Workload) -> int:
-        """Return the job priority of a victim: 0 for a higher class that its namespace may not use (Q7).
-
-        Its class may have been changed after its admission.
-        """
-        priority = admitted_priority(workload, self._policy.ageing)
-        if priority <= 0 or not self._policy.tenants:
-            return priority
-        key = workload.namespace, workload.queue, workload.priority_class
-        if key not in self._is_class_refused:
-            refusal = self._policy.refusal(*key)
-            self._is_class_refused[key] = refusal is not None and refusal.reason is Reason.PRIORITY_CLASS_NOT_ALLOWED
-        return 0 if self._is_class_refused[key] else priority
 
     def _is_evictable(self, workload: Workload) -> bool:
         """Say whether evicting it certainly frees capacity and is up to the controller."""

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from fractions import Fraction
 from typing import NamedTuple
 
-from controller.engine.fairness.ageing import admitted_priority
+from controller.engine.fairness.ageing import VictimPriorities
 from controller.engine.placement.filter import is_placed_by_karmada
 from controller.engine.plan import Assume, Evict
 from controller.engine.policy import AdvanceReservation, Policy
@@ -396,7 +396,8 @@ class AdvanceReservations:
             workload for workload in running if not any(is_for(reservation, workload) for reservation in here)
         ]
         movable = (workload for workload in _movable(candidates) if workload.eviction_retry_at <= now)
-        ranked = sorted((self._rank(workload, policy), workload.uid, workload) for workload in movable)
+        priorities = VictimPriorities(policy)
+        ranked = sorted((self._rank(workload, priorities), workload.uid, workload) for workload in movable)
         victims = [_Victim(rank, workload, _charge_on(workload, name)) for rank, _, workload in ranked]
         lacking = self._amounts.lacking(name, here)
         while (victim := _next_victim(lacking, victims)) is not None:
@@ -409,13 +410,13 @@ class AdvanceReservations:
             lacking = positive(remaining(lacking, victim.charge)) if is_alone else self._amounts.lacking(name, here)
         return evicted
 
-    def _rank(self, workload: Workload, policy: Policy) -> _VictimRank:
+    def _rank(self, workload: Workload, priorities: VictimPriorities) -> _VictimRank:
         """Return the order of victims (P3): resized, lower priorities, and admitted last come first."""
         queue, admitted_at = self._queue_usage.queues.get(workload.queue), 0
         if workload.admission is not None:
             admitted_at = workload.admission.admitted_at
-        priority, above = admitted_priority(workload, policy.ageing), queue.priority if queue is not None else 0
-        return not workload.has_resized, above, priority, -admitted_at, workload.name, workload.namespace
+        above = queue.priority if queue is not None else 0
+        return not workload.has_resized, above, priorities.of(workload), -admitted_at, workload.name, workload.namespace
 
 
 def _due(policy: Policy, now: int) -> list[AdvanceReservation]:

@@ -74,13 +74,17 @@ class HyperJobGangs:
         return sorted(self._parts.get(gang, ()))
 
     def dependents(self, part: Workload, workloads: Mapping[WorkloadUid, Workload]) -> list[Workload]:
-        """Return the admitted parts to evict with *part*, because fewer than the gang minimum would be left."""
+        """Return the admitted parts to evict with *part*, because fewer than the gang minimum would be left.
+
+        Adopted parts stay (D10).
+        """
         if part.gang is None:
             return []
         others = [workloads[uid] for uid in self.parts(part.gang) if uid != part.uid]
         if sum(other.state is not WorkloadState.PENDING for other in others) >= part.gang.minimum:
             return []
-        return [other for other in others if other.state is WorkloadState.ADMITTED]
+        admitted = (other for other in others if other.state is WorkloadState.ADMITTED)
+        return [other for other in admitted if other.admission is not None and not other.admission.adopted]
 
     def is_all_or_nothing(self, gang: HyperJobGang | None) -> bool:
         """Return whether the pending parts of *gang* are admitted only together with others."""
