@@ -378,7 +378,7 @@ class Engine:
             workload.namespace, workload.queue, workload.priority_class, *workload.details.task_classes
         )
         # Its charges already show that its eviction is in progress.
-        own = None if workload.is_being_evicted and _is_preemption_in_progress(workload.hold) else workload.hold
+        own = workload.without_eviction().hold if workload.is_being_evicted else workload.hold
         refusal = min(filter(None, (own, forbidden)), key=precedence, default=None)
         if refusal is None:
             may_borrow = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
@@ -394,8 +394,7 @@ class Engine:
         for uid in self.index.pop_expired(now):
             workload = self.workloads.get(uid)
             if workload is not None and workload.has_eviction_expired(now):
-                hold = None if _is_preemption_in_progress(workload.hold) else workload.hold
-                workload = replace(workload, admission=None, hold=hold)
+                workload = replace(workload.without_eviction(), admission=None)
                 self.workload_changed(workload, now)
             elif workload is not None and workload.state is WorkloadState.PENDING:
                 self.workload_changed(workload, now)
@@ -429,12 +428,11 @@ class Engine:
         self.context.amounts_in_advance.workload_changed(before, workload)
         if workload is not None:
             self.cycle.startup.track(workload, self.policy.startup_timeout_ms)
-            if workload.state is WorkloadState.PENDING:
+            if workload.is_being_evicted:
+                # The write of its eviction may be rejected.
+                self.cycle.resize.stop_timer(workload.uid, now)
+            elif workload.state is WorkloadState.PENDING:
                 self.cycle.resize.forget(workload.uid)
         elif before is not None:
             self.cycle.resize.forget(before.uid)
             self.cycle.startup.forget(before.uid)
-
-
-def _is_preemption_in_progress(hold: Refusal | None) -> bool:
-    return hold is not None and hold.reason is Reason.PREEMPTION_IN_PROGRESS

@@ -209,7 +209,9 @@ class _VirtualRun:
                 case RunCompleted(uid, run):
                     self._complete(uid, run, now=now)
                 case PodsTerminated(uid):
-                    self._release(self._engine.workloads[uid], WorkloadState.PENDING, now)
+                    workload = self._engine.workloads[uid]
+                    if workload.is_being_evicted:
+                        self._release(workload, workload.stopped(), now)
         plan = self._engine.plan(now)
         for decision in plan.decisions:
             if isinstance(decision, Admit):
@@ -236,12 +238,13 @@ class _VirtualRun:
     def _complete(self, uid: WorkloadUid, run: int, *, now: int) -> None:
         workload = self._engine.workloads.get(uid)
         if workload is not None and workload.state is WorkloadState.ADMITTED and self._runs[uid] == run:
-            self._release(workload, WorkloadState.FINISHED, now)
+            finished = replace(workload, state=WorkloadState.FINISHED, admission=None, hold=None)
+            self._release(workload, finished, now)
 
-    def _release(self, workload: Workload, state: WorkloadState, now: int) -> None:
+    def _release(self, workload: Workload, after: Workload, now: int) -> None:
         """End the run of a workload, which frees its charge."""
         self._freed.append(workload)
-        self._engine.workload_changed(replace(workload, state=state, admission=None, hold=None), now)
+        self._engine.workload_changed(after, now)
 
     def _evict(self, decision: Evict, now: int) -> None:
         """Let the pods of a victim, which the engine has evicted, terminate after their grace period."""

@@ -310,7 +310,7 @@ class Simulation:
         self._stop_pods(job, now)
         self._jobs.wait_again(job, now)
         known = self._state.workloads[job.workload.uid]
-        self._update(replace(known, state=WorkloadState.PENDING, admission=None, hold=None), now)
+        self._update(known.stopped(), now)
 
     def _stop_pods(self, job: SimulatedJob, now: int) -> None:
         if job.running_since is not None and job.admission is not None:

@@ -74,6 +74,7 @@ def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     evicted(scenario)
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
+    scenario.play({"gone": ["j"]})
     assert not scenario.state.cycle.resize.spent_grace
     assert not scenario.state.cycle.resize.not_fitting_since
 
@@ -150,3 +151,17 @@ def test_only_what_a_resize_frees_explains_the_summary(last, external):
     member = scenario.state.cluster_usage.cluster_state("m")
     scenario.state.cluster_changed(replace(member.cluster, used={"cpu": 8 * unit}), scenario.now)
     assert member.external_usage == {"cpu": external * unit}
+
+
+def test_rejected_eviction_keeps_the_used_grace_period(scenario):
+    evicted(scenario)
+    scenario.now += GRACE
+    running = scenario.by_name("j")
+    assert evicted(scenario) == ["j"]
+    scenario.now += 1000
+    assert evicted(scenario) == []
+    retry_at = scenario.now + 10_000
+    scenario.state.workload_changed(changed(running, eviction_retry_at=retry_at), scenario.now)
+    assert evicted(scenario) == []
+    scenario.now = retry_at
+    assert evicted(scenario) == ["j"]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import WorkloadUid
@@ -17,7 +18,7 @@ from controller.forecast.run_times import JobProfile, Run, RunTimes
 from controller.forecast.sampling import RepeatedArrivals, RunTimeSampler, repeated_uid
 from controller.simulator.jobs import JobAction
 from controller.simulator.simulation import Simulation
-from controller.simulator.trace import SimulationSettings
+from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings
 from tests.draws import draws
 from tests.simulator.traces import START, cluster, job, queue, trace
 
@@ -232,3 +233,13 @@ def test_arrivals_have_the_expected_run_times_of_the_repeated():
     assert {repeated_uid(workload) for workload in arrivals} == {known.uid}
     assert {workload.run_time_ms for workload in arrivals} == {60_000}
     assert {workload.details.run_time_bounds_ms for workload in arrivals} == {(90_000,)}
+
+
+def test_aborted_workload_starts_in_no_future_again():
+    workload_trace = trace(job("aborted", 8, runs=600, on="m1"), job("next", 8), clusters=[cluster("m1", 8, used=8)])
+    engine = engine_of(workload_trace)
+    aborted = engine.workloads[UID("uid-aborted")]
+    engine.workload_changed(replace(aborted, hold=Refusal(Reason.ABORTED)), START)
+    engine.plan(START)
+    *_, last = StartForecaster(engine, START).forecasts([UID("uid-next")], [true_future(workload_trace)])
+    assert last[UID("uid-next")].p50 == START + DEFAULT_GRACE

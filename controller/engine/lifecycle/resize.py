@@ -44,13 +44,13 @@ class ResizeTracker:
         """Update since when each resized workload does not fit; evict those past their grace period, longest first."""
         workloads = self._workloads
         for uid in [uid for uid in self.not_fitting_since if uid not in workloads.resized]:
-            self._stop_timer(uid, now)
+            self.stop_timer(uid, now)
         resized = (workloads[uid] for uid in workloads.resized)
         for workload in sorted(resized, key=lambda workload: self._eviction_order(workload, now)):
             if workload.uid not in workloads.resized:
                 continue  # evicted with another part of its gang
             if self._fits(workload):
-                self._stop_timer(workload.uid, now)
+                self.stop_timer(workload.uid, now)
                 if workload.uid not in workloads.moved:
                     workloads.accepted.add(workload.uid)
                 continue
@@ -61,7 +61,7 @@ class ResizeTracker:
                     assume(part.evicted(EvictionReason.RESIZE_REJECTED), now)
                     yield Evict(part, EvictionReason.RESIZE_REJECTED)
 
-    def _stop_timer(self, uid: WorkloadUid, now: int) -> None:
+    def stop_timer(self, uid: WorkloadUid, now: int) -> None:
         """Record how long a workload did not fit; the time counts if it does not fit again."""
         since = self.not_fitting_since.pop(uid, None)
         if since is not None:

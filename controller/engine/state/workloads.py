@@ -335,6 +335,11 @@ class Workload:
         """Return whether it was evicted and has not stopped in its clusters yet."""
         return self.state is WorkloadState.PENDING and self.admission is not None
 
+    def without_eviction(self) -> "Workload":
+        """Return it without the hold for its eviction; other holds stay."""
+        is_held = self.hold is not None and self.hold.reason is Reason.PREEMPTION_IN_PROGRESS
+        return replace(self, hold=None) if is_held else self
+
     def has_eviction_expired(self, now: int) -> bool:
         """Return whether it was being evicted and its charge has expired by *now*."""
         ends_at = self.admission.ends_at if self.admission is not None else None
@@ -409,6 +414,12 @@ class Workload:
         """Return the workload after an eviction for *reason*: pending, with its charges until it has stopped."""
         details = self.details.after_eviction(taken_back=False, self_caused=reason.is_self_caused)
         return replace(self, state=WorkloadState.PENDING, details=details)
+
+    def stopped(self) -> "Workload":
+        """Return the workload once it has stopped after an eviction; one that aborted or is suspended stays on hold."""
+        is_on_hold = self.hold is not None and self.hold.reason in {Reason.ABORTED, Reason.SUSPENDED}
+        hold = self.hold if is_on_hold else None
+        return replace(self, state=WorkloadState.PENDING, admission=None, hold=hold)
 
     def nominated_as(self, nomination: Nomination | None) -> "Workload":
         """Return the workload with *nomination*, or without one."""
