@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
@@ -166,6 +167,23 @@ async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answ
         [cached] if cached else []
     )
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (len(patch_answers), len(get_answers))
+
+
+async def test_binding_is_read_after_a_response_that_fails_to_decode(server, tmp_path, monkeypatch):
+    server.says("PATCH", path("u1"), RESUMED)
+    server.says("GET", path("u1"), RESUMED)
+    async with acting(server, tmp_path) as stage:
+        decode, failures = stage.store.bindings.decode, [TypeError("unhashable type: 'list'")]
+
+        def fail_once(body: bytes) -> CachedBinding:
+            if failures:
+                raise failures.pop()
+            return decode(body)
+
+        monkeypatch.setattr(stage.store.bindings, "decode", fail_once)
+        stage.admit()
+        await stage.store.wait_for_outcomes()
+    assert (stage.store.confirmed, len(server.seen("GET"))) == ([("u1", 7)], 1)
 
 
 async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_path):

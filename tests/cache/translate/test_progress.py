@@ -12,6 +12,7 @@ from controller.cache.translate.progress import read_progress
 from controller.engine.state.clusters import ClusterName
 
 DONE = Finished(path="phase", values=("Succeeded",))
+DONE_OR_COMPLETE = Finished(path="phase", values=("Succeeded",), conditions=("Complete",))
 GATES = Integrations(
     VolcanoGlobalConfiguration(
         integrations=(
@@ -19,10 +20,12 @@ GATES = Integrations(
             IntegrationRule(api_version="apps/v1", kind="Deployment"),
             IntegrationRule(api_version="v1", kind="Pod"),
             IntegrationRule(api_version="argoproj.io/v1alpha1", kind="Workflow", finished=DONE),
+            IntegrationRule(api_version="example.io/v1", kind="Task", finished=DONE_OR_COMPLETE),
         )
     )
 )
-WORKFLOW, POD = GroupKind("Workflow.argoproj.io"), GroupKind("Pod.")
+WORKFLOW, POD, TASK = GroupKind("Workflow.argoproj.io"), GroupKind("Pod."), GroupKind("Task.example.io")
+COMPLETE = {"type": "Complete", "status": "True"}
 PYTORCH_JOB, RAY_CLUSTER = GroupKind("PyTorchJob.kubeflow.org"), GroupKind("RayCluster.ray.io")
 
 
@@ -42,12 +45,10 @@ def progress_of(kind: GroupKind, status: object) -> ClusterProgress:
         pytest.param(VOLCANO_JOB, {"state": "Completed"}, WorkloadPhase.WAITING, id="state-is-a-text"),
         pytest.param(VOLCANO_JOB, [], WorkloadPhase.WAITING, id="a-list"),
         pytest.param(VOLCANO_JOB, None, WorkloadPhase.WAITING, id="null"),
-        pytest.param(
-            VOLCANO_JOB, {"conditions": [{"type": "Complete", "status": "True"}]}, WorkloadPhase.WAITING, id="not-batch"
-        ),
+        pytest.param(VOLCANO_JOB, {"conditions": [COMPLETE]}, WorkloadPhase.WAITING, id="not-batch"),
         pytest.param(
             GroupKind("Job.batch"),
-            {"conditions": [{"type": "Complete", "status": "True"}]},
+            {"conditions": [COMPLETE]},
             WorkloadPhase.FINISHED,
             id="complete",
         ),
@@ -57,12 +58,19 @@ def progress_of(kind: GroupKind, status: object) -> ClusterProgress:
             WorkloadPhase.WAITING,
             id="not-failed",
         ),
+        pytest.param(
+            GroupKind("Job.batch"),
+            {"conditions": [COMPLETE, {"type": [], "status": "True"}]},
+            WorkloadPhase.FINISHED,
+            id="condition-type-is-a-list",
+        ),
+        pytest.param(TASK, {"phase": [], "conditions": [COMPLETE]}, WorkloadPhase.FINISHED, id="phase-is-a-list"),
         pytest.param(GroupKind("Job.batch"), {"active": 2}, WorkloadPhase.RUNNING, id="active"),
         pytest.param(GroupKind("Deployment.apps"), {"readyReplicas": 3}, WorkloadPhase.RUNNING, id="ready"),
         pytest.param(GroupKind("Deployment.apps"), {"readyReplicas": "3"}, WorkloadPhase.WAITING, id="ready-is-a-text"),
         pytest.param(
             GroupKind("Deployment.apps"),
-            {"conditions": [{"type": "Complete", "status": "True"}]},
+            {"conditions": [COMPLETE]},
             WorkloadPhase.WAITING,
             id="never",
         ),
