@@ -126,8 +126,8 @@ def large(**parts):
     names = [f"m{n}" for n in range(parts.get("names", 0))]
     affinity = {"clusterNames": names, "exclude": names, "labelSelector": {"matchExpressions": expressions}}
     tolerations = [{"key": f"t{n}"} for n in range(parts.get("tolerations", 0))]
-    overflow = {"clusterNames": [f"o{n}" for n in range(parts.get("overflow", 0))]}
-    terms = [{"affinityName": f"a{n}", **affinity, "overflowAffinities": [overflow]} for n in range(parts["terms"])]
+    overflow = [{"clusterNames": [f"o{n}" for n in range(parts.get("overflow", 0))]}, *[{}] * parts.get("empty", 0)]
+    terms = [{"affinityName": f"a{n}", **affinity, "overflowAffinities": overflow} for n in range(parts["terms"])]
     weights = [{"targetCluster": {"clusterNames": ["m"]}, "weight": 1}] * parts.get("weights", 0)
     division = divided(weightPreference={"staticWeightList": weights}) if weights else {}
     return {"clusterAffinities": terms, "clusterTolerations": tolerations, **division}
@@ -137,10 +137,11 @@ def large(**parts):
     "parts",
     [
         pytest.param({"terms": MAX_TERMS}, id="terms"),
-        pytest.param({"terms": 1, "names": MAX_CONDITIONS // 2}, id="names"),
-        pytest.param({"terms": 1, "expressions": MAX_CONDITIONS // 10}, id="values"),
+        pytest.param({"terms": 1, "names": (MAX_CONDITIONS - 1) // 2}, id="names"),
+        pytest.param({"terms": 1, "expressions": (MAX_CONDITIONS - 1) // 10}, id="values"),
         pytest.param({"terms": 0, "tolerations": MAX_CONDITIONS}, id="tolerations"),
-        pytest.param({"terms": 1, "overflow": MAX_CONDITIONS}, id="overflow"),
+        pytest.param({"terms": 1, "overflow": MAX_CONDITIONS - 1}, id="overflow"),
+        pytest.param({"terms": 1, "empty": MAX_CONDITIONS - 1}, id="empty-overflow-affinities"),
         pytest.param({"terms": 0, "weights": MAX_CONDITIONS // 2}, id="static-weights"),
     ],
 )
