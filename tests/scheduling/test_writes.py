@@ -326,6 +326,12 @@ def test_accepted_move_and_resize_are_recorded():
     assert confirmation_write(facts(record=RECORD), workload) is None, "one that is suspended is resumed first"
 
 
+def test_resize_records_no_change_of_clusters_without_a_move():
+    resized = changed(WORKLOAD, admission=replace(ADMIT.admission, resized=True))
+    record = record_of(confirmation_write(facts(paused=False, clusters=ON_M1, record=RECORD), resized))
+    assert record.clusters_changed_at is None
+
+
 @pytest.mark.parametrize(
     # The CPUs of the record, the replicas on each target, and the CPUs charged on each cluster; the CPUs recorded.
     ("before", "targets", "charged", "expected"),
