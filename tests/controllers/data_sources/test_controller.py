@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.api.configuration import DataSources, StaticLocation
-from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES
+from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, LOCATED_AT_ANNOTATION
 from controller.cache.objects import ObjectKey
 from controller.controllers.data_sources.claims import ObservedClaim
 from controller.controllers.data_sources.plugins import LocateError
@@ -242,6 +242,16 @@ async def test_last_claim_deletes_a_source_with_policy_delete(harness: Harness) 
     await settled(harness)
     assert len(harness.sources) == 2
     harness.remove(DATA_SOURCE_CLAIMS, "two")
+    await settled(harness, 30)
+    assert list(harness.sources) == ["never-claimed"]
+
+
+@simulated(options=DataSources(reclaim_policy="Delete"), start=False)
+async def test_located_source_without_status_and_claim_is_deleted(harness: Harness) -> None:
+    located = {"annotations": {LOCATED_AT_ANNOTATION: "1970-01-01T00:00:00Z"}}
+    harness.source("located", "x", "m2", reclaimPolicy="Delete", metadata=located)
+    harness.source("never-claimed", "y", "m2", reclaimPolicy="Delete")
+    await harness.start()
     await settled(harness, 30)
     assert list(harness.sources) == ["never-claimed"]
 
