@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from controller.cache.objects import VOLCANO_JOB, TemplateKey
 from controller.cache.store import Store
+from controller.controllers.job_status import controller as job_status
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.job_status.pending_status import PendingStatus, admitted_status
 from controller.engine.reasons import Reason
@@ -146,3 +147,17 @@ def test_leadership_lost_while_a_status_is_due_stops_nothing():
     attempts = attempts_of((0, "QueueLimitReached"), (1.5, "QueueLimitReached"), busy_until=1, cleared_at=0.5)
     assert len(attempts) > 1
     assert attempts[0] > 1.4
+
+
+def test_times_of_the_newest_written_statuses_are_remembered(monkeypatch):
+    monkeypatch.setattr(job_status, "_MAX_REMEMBERED", 2)
+
+    async def main() -> list[str]:
+        store, needed = Store(), SimpleNamespace(per_second=100, is_enabled=lambda: True)
+        controller = JobStatusController(ValidatingApi(), store, needed, clock=lambda: 0)
+        for name in ("a", "b", "a", "c"):
+            job = store.jobs.decode(objects.job(name))
+            await controller._write(job, PendingStatus(Reason.NO_MATCHING_POLICY, str, 0))
+        return [key.name for key in controller._written_at]
+
+    assert simulate(main, 1) == ["a", "c"]
