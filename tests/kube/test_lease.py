@@ -1,7 +1,11 @@
 import pytest
+from structlog.testing import capture_logs
 
+from controller.api.keys import LEASES
+from controller.kube.client import Api
 from controller.kube.leader_election import (
     Candidate,
+    LeaderElection,
     Lease,
     LeaseTimings,
     ObservedLease,
@@ -9,6 +13,7 @@ from controller.kube.leader_election import (
     observe_lease,
     write_delay,
 )
+from tests.scripted_server import answering, refusing, scripted_server, thing
 
 TERMS = LeaseTimings(lease=30, renew=12, retry=2, connect=5, write=10)
 US = Candidate("pod-1", "run1")
@@ -76,3 +81,26 @@ def test_deleted_lease_counts_as_last_observed():
 )
 def test_timings_that_allow_two_leaders_are_rejected(timings, says):
     assert (says in timings.violation) if says else timings.violation is None
+
+
+@pytest.mark.parametrize(
+    ("status", "logged"),
+    [
+        pytest.param(409, "lease changed by another candidate", id="conflict"),
+        pytest.param(422, "lease changed by another candidate", id="failed-test"),
+        pytest.param(403, "lease not renewed", id="forbidden"),
+    ],
+)
+async def test_refused_renewal_is_logged_with_its_cause(tmp_path, status, logged):
+    folder, spec = LEASES.item_path("ns", "").rstrip("/"), {"holderIdentity": "a_1", "leaseDurationSeconds": 30}
+    path, lease = f"{folder}/volcano-global-controller", thing("volcano-global-controller", 1, spec=spec)
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        server.says("GET", path, refusing(404), answering(200, lease))
+        server.says("POST", folder, answering(201, lease))
+        server.says("PATCH", path, refusing(status), answering(200, lease))
+        election = LeaderElection(api, "ns", candidate=Candidate("a", "1"), timings=LeaseTimings())
+        await election._tick()
+        with capture_logs() as logs:
+            await election._tick()
+        assert election.leads
+    assert [entry["event"] for entry in logs] == [logged]
