@@ -11,6 +11,7 @@ from cryptography import x509
 
 from certs.authority import create_authority, issue
 from controller.kube.serving_certificate import Certificate
+from tests.authority import write_certificate
 from tests.webhook.conftest import ensure_certificates, trust_context
 from tests.webhook.reviews import GOOD
 
@@ -155,3 +156,14 @@ def test_readiness_follows_the_clock(tmp_path, after, expected):
     certificate.refresh()
     trouble = certificate.not_ready_reason(NOW + after)
     assert trouble is None if expected is None else expected in trouble
+
+
+def test_folder_with_a_link_loop_is_read_again(tmp_path):
+    (tmp_path / "tls.crt").symlink_to("tls.crt")
+    certificate = Certificate(tmp_path)
+    certificate.refresh()
+    assert "tls.crt" in certificate.not_ready_reason(NOW)
+    (tmp_path / "tls.crt").unlink()
+    write_certificate(tmp_path)
+    certificate.refresh()
+    assert certificate.not_after is not None
