@@ -24,7 +24,7 @@ from controller.visibility.scan import Scan, Scanner
 from controller.visibility.server import Visibility
 from tests.authority import write_certificate
 from tests.engine import worlds
-from tests.engine.objects import workload
+from tests.engine.objects import cluster, workload
 from tests.virtual_time import Clock
 from tests.waiting import poll
 
@@ -118,6 +118,21 @@ async def test_requests_share_one_scan_of_a_state_for_a_second():
     first = await scanner.scan(state)
     clock.now += 1.5
     assert await scanner.scan(state) is not first
+
+
+async def test_workloads_of_a_namespace_are_sorted_once_in_a_scan():
+    made = [
+        workload("late", {"cpu": 1}, created_at=2),
+        workload("b", {"cpu": 1}, created_at=1),
+        workload("a", {"cpu": 1}, created_at=1),
+        workload("admitted", {"cpu": 1}, on="m"),
+    ]
+    state = worlds.build(worlds.Policy(), Queue(QueueName("q")), cluster(cpu=9), *made)
+    scan = await Scanner(Clock()).scan(state)
+    ordered = scan.in_order(state, "ns")
+    assert ordered == ["a", "b", "late", "admitted"]
+    assert scan.in_order(state, "ns") is ordered
+    assert scan.in_order(state, "other") == []
 
 
 async def test_silent_connections_beyond_the_limit_are_closed(tmp_path, monkeypatch):
