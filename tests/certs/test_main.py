@@ -1,10 +1,12 @@
 """Tests the command line of `certs`."""
 
 import json
+import threading
 
+import msgspec
 import pytest
 
-from certs.__main__ import main
+from certs.__main__ import main, run_periodically
 from certs.settings import CertificateSettings, parse_flags
 from tests import commands
 
@@ -78,3 +80,17 @@ def test_help_describes_every_flag_and_its_examples_parse(capsys):
     lines = [line for line in examples.replace("\n      ", " ").splitlines() if "python -m certs" in line]
     commands = [parse_flags(line.split("python -m certs ")[1].split()).command for line in lines]
     assert commands == ["ensure", "ensure", "status"]
+
+
+def test_object_that_cannot_be_decoded_is_read_again():
+    stopping, runs = threading.Event(), list[bool]()
+
+    class Undecodable:
+        def run(self, *, rotate: bool) -> None:
+            runs.append(rotate)
+            if len(runs) == 2:
+                stopping.set()
+            msgspec.json.decode(b"{")
+
+    run_periodically(Undecodable(), 0, stopping)
+    assert len(runs) == 2

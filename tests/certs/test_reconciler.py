@@ -6,7 +6,7 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.authority import load_bundle
-from certs.reconciler import CertificateReconciler, utc_now
+from certs.reconciler import CertificateReconciler, served_certificates, utc_now
 from certs.rotation import Lifetimes, ensure_authority
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, ConflictError, DirectoryStore
@@ -85,6 +85,17 @@ def test_former_ca_stays_without_an_answer_of_all_replicas(folder, replica):
     ):
         reconciler(folder, **options).run()
         assert len(bundle(folder)) == 2, options
+
+
+def test_served_certificate_that_cannot_be_parsed_is_no_answer(folder, replica, monkeypatch):
+    reconciler(folder).run()
+    place = replica(folder / "serving").place
+
+    def fail(_: bytes) -> None:
+        raise ValueError("invalid length")
+
+    monkeypatch.setattr("certs.reconciler.x509.load_der_x509_certificate", fail)
+    assert served_certificates([place]) == {place: None}
 
 
 def test_overlap_that_keeps_a_former_ca_is_logged(folder, replica):
