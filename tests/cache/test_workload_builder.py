@@ -576,6 +576,15 @@ def heard_pytorch_job(specs: dict, **fields):
     return received(Store(PYTORCH_JOBS), ("bindings", raw_binding), (PYTORCH_JOB, template)).workloads["rb-web"]
 
 
+def test_object_of_a_kind_no_longer_configured_has_no_requests():
+    store = Store(PYTORCH_JOBS)
+    templates = store.templates(PYTORCH_JOB)
+    store.configure(VolcanoGlobalConfiguration())
+    specs = {"spec": {"pytorchReplicaSpecs": {"Worker": replica_spec("4")}}}
+    template = templates.decode(raw({"metadata": {"name": "web", "namespace": "ml"}, **specs}))
+    assert (template.requests, template.decode_error) == (None, "")
+
+
 @pytest.mark.parametrize(
     ("specs", "requests"),
     [
