@@ -53,7 +53,7 @@ PENDING_MESSAGES: Mapping[Reason, str] = {
     Reason.HYPERJOB_INCOMPLETE: "not enough parts of its HyperJob can start: {subject}",
     Reason.HYPERJOB_DOES_NOT_FIT: "part {subject} of its HyperJob does not fit",
     Reason.PREEMPTION_IN_PROGRESS: "its victims are terminating on '{cluster}'",
-    Reason.STARTUP_BACKOFF: "the last attempt to start it failed: {subject}",
+    Reason.STARTUP_BACKOFF: "its next attempt is delayed: {subject}",
     Reason.SUSPENDED: "its policy suspends dispatching",
     Reason.ABORTED: "it was aborted",
     Reason.NO_MATCHING_POLICY: "no PropagationPolicy selects it",

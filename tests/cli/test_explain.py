@@ -243,7 +243,7 @@ FAILED = {
 
 def test_startup_failure_backoff_and_exclusion_are_explained(explain):
     text = explain(*recorded(FAILED), now="2026-01-01T00:01:00Z").text
-    assert "the last attempt to start it failed: it did not start on m in time" in text
+    assert "its next attempt is delayed: it did not start on m in time" in text
     assert "it is retried automatically after 2026-01-01T00:15:00Z" in text
     assert "the workload or an equal one did not start on it, and it has not changed since" in text
 
