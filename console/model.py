@@ -20,7 +20,7 @@ from console.history import History
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, Resource
-from controller.cache.dynamic_informers import DynamicInformers, build_informers, served_path
+from controller.cache.dynamic_informers import DynamicInformers, build_informers, relist_configured, served_path
 from controller.cache.store import Store
 from controller.cli.input.live import active_configuration, read_run_times
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource, Snapshot, plan_snapshot
@@ -273,8 +273,7 @@ class Model:
                     self._require_data(self._claims.claims.values())
                     if self.store.configure(configuration.values):
                         self._kinds.set_kinds(self.store.kinds)
-                        for informer in self.informers.values():
-                            informer.relist()
+                        relist_configured(self.informers)
             await asyncio.sleep(_CONFIGURATION_SECONDS)
 
     async def _watch_when_served(

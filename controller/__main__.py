@@ -16,7 +16,7 @@ import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration
 from controller.api.flags import SettingsError
-from controller.cache.dynamic_informers import DynamicInformers, build_informers
+from controller.cache.dynamic_informers import DynamicInformers, build_informers, relist_configured
 from controller.cache.store import Store
 from controller.controllers.data_sources.controller import DataSourceController
 from controller.controllers.data_sources.locator import DataSourceDependencies
@@ -287,8 +287,7 @@ class Controller:
         self.job_status.configure()
         if self.store.configure(configuration):
             self.kinds.set_kinds(self.store.kinds)
-            for informer in self.informers.values():
-                informer.relist()
+            relist_configured(self.informers)
 
 
 def _limits(configuration: VolcanoGlobalConfiguration) -> RateLimits:

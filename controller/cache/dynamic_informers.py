@@ -190,8 +190,10 @@ async def listable_path(api: Api, kind: ApiKind) -> str:
 
 
 Informers = MutableMapping[str, Informer[Any]]
-
 """Informers by the plural of their resource, which metrics use as a label."""
+
+#: Informers of objects that are decoded in the same way with every configuration.
+_INDEPENDENT = frozenset(kind.plural for kind in (JOBS, QUEUES, CLUSTERS, PRIORITY_CLASSES))
 
 
 def build_informers(api: Api, store: Store, options: WatchOptions) -> Informers:
@@ -216,6 +218,13 @@ def build_informers(api: Api, store: Store, options: WatchOptions) -> Informers:
         )
         for kind, sink in sinks
     }
+
+
+def relist_configured(informers: Informers) -> None:
+    """List again what the managed kinds of the configuration decide how to decode: bindings and their templates."""
+    for name, informer in informers.items():
+        if name not in _INDEPENDENT:
+            informer.relist()
 
 
 def _is_own_write(bindings: Collection[CachedBinding], event: WatchEvent) -> bool:

@@ -137,7 +137,7 @@ class Store(ObjectCollections):
     # -- updates ---------------------------------------------------------
 
     def configure(self, configuration: VolcanoGlobalConfiguration) -> bool:
-        """Apply *configuration*; return whether all bindings and configured templates must be listed again.
+        """Apply *configuration*; return whether bindings and configured templates must be listed again.
 
         They must when the managed kinds change, because fields that no integration needs are not cached.
         """

@@ -4,11 +4,11 @@ import asyncio
 from typing import Any
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.cache.dynamic_informers import DynamicInformers
+from controller.cache.dynamic_informers import DynamicInformers, build_informers, relist_configured
 from controller.cache.store import Store
 from controller.engine.state.clusters import ApiKind
 from controller.kube.client import Api
-from controller.kube.informer import Informer, WatchOptions
+from controller.kube.informer import Informer, WatchOptions, audited_informer
 from tests.scripted_server import answering, listing, refusing, scripted_server, watching
 from tests.waiting import LIMIT_SECONDS, poll
 
@@ -93,3 +93,18 @@ async def test_kind_that_is_no_longer_permitted_blocks_no_new_leader(tmp_path):
             kinds.look_up()
             await poll(lambda: not informers, "stopped")
             running.cancel()
+
+
+async def test_changed_kinds_list_only_bindings_and_templates_again(tmp_path):
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        store, options = Store(), WatchOptions()
+        informers = build_informers(api, store, options)
+        informers["deployments.apps"] = audited_informer(api, "/", store.templates(DEPLOYMENT), options=options)
+        for informer in informers.values():
+            informer.synced.set()
+        relist_configured(informers)
+    assert sorted(name for name, informer in informers.items() if not informer.is_synced) == [
+        "clusterresourcebindings",
+        "deployments.apps",
+        "resourcebindings",
+    ]
