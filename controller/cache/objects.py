@@ -410,7 +410,7 @@ class BindingCondition(StrEnum):
     SUSPENDED_BUT_NOT_MANAGED = "SuspendedButNotManaged"
     """It is suspended and needs no admission, or no longer: it is resumed."""
     QUEUE_NOT_RECORDED = "QueueNotRecorded"
-    """It is pending, its kind has no queue field, and its queue is stored in the record (Q6)."""
+    """It is pending, its kind is not Volcano Job, and it has no record yet: its queue is written to the record (Q6)."""
     RETRY_REQUESTED = "RetryRequested"
     """It was aborted, and a retry is requested; the record is updated (D8)."""
     INVALID_RECORD = "InvalidRecord"

@@ -518,7 +518,7 @@ def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
 
 
 def _queue_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
-    """Return whether only a label or annotation names the queue of a pending workload (Q6)."""
+    """Return whether the queue of a pending workload must be written to its record (Q6)."""
     is_own = inputs.binding.template.kind == VOLCANO_JOB
     waits = status.state is WorkloadState.PENDING and inputs.binding.is_suspended and bool(inputs.queue)
     return (BindingCondition.QUEUE_NOT_RECORDED,) if waits and not is_own and inputs.binding.record is None else ()
