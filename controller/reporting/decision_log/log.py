@@ -116,7 +116,7 @@ class DecisionLog:
         self._writer.put(item)
 
     def _on_file_change(self, error: OSError | None) -> None:
-        """Handle, in the writer thread, a new file or an error."""
+        """Handle a new file or an error, in the writer thread, or in the event loop where the disk is too slow."""
         if error is None:
             log.info("decision log file started", file=str(self._path))
             return
@@ -188,7 +188,7 @@ class CycleContext:
 
 
 class DecisionRecorder:
-    """Records every plan; without a decision log it writes one log line per decision."""
+    """Logs every decision, and records every plan in the decision log, if there is one."""
 
     def __init__(self, decision_log: DecisionLog | None = None) -> None:
         self._decision_log = decision_log
