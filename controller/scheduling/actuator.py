@@ -1,6 +1,6 @@
 """Sends decisions to the API server: one patch per decision, at a limited rate, never two at once for one binding.
 
-A decision stays charged until its outcome is known. Requests about one binding are at least a second apart.
+A decision stays charged until its outcome is known. Retries of one write are at least a second apart.
 """
 
 import asyncio
