@@ -51,8 +51,8 @@ from controller.engine.state.workloads import Workload, WorkloadUid
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
-#: For so long after a change of the configuration the webhook may gate by the earlier one, because each pod reads its
-#: own copy of the file, in milliseconds.
+#: How long the webhook may still gate by the previous configuration, in milliseconds: each pod reads its own copy of
+#: the file.
 _WEBHOOK_DELAY_MS = 300_000
 
 
@@ -76,7 +76,7 @@ class Store(ObjectCollections):
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
-        """Called with a workload that is quarantined because its evaluation failed."""
+        """Called with a workload whose evaluation failed; it keeps its charge and is not admitted until it changes."""
         self.with_run_time: Callable[[Workload], Workload] | None = None
         """Returns a workload with its expected run time, for backfill (O9)."""
         self._name_collisions = NameCollisions()
@@ -231,7 +231,7 @@ class Store(ObjectCollections):
         self._changed_workloads.update(dict.fromkeys(uids))
 
     def mark_all_changed(self) -> None:
-        """Send all objects again with the next synchronization: the engine's state is a new one."""
+        """Send all objects again at the next update, for example because the engine's state is a new one."""
         self._changed_queues.update(dict.fromkeys(cached.key for cached in self.queues))
         self._changed_clusters.update(dict.fromkeys(cached.key for cached in self.clusters))
         self.mark_changed(self._by_uid)
