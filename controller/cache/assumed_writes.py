@@ -45,7 +45,7 @@ class AssumedRecordUpdate:
 
 @dataclass(frozen=True, slots=True)
 class AssumedRepair:
-    """A repair that no decision mentions."""
+    """A write that does not change what the engine has decided: a repair, a requeue or an affinity term."""
 
 
 AssumedOutcome = Admission | AssumedEviction | AssumedRecordUpdate | AssumedRepair

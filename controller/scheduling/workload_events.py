@@ -110,7 +110,7 @@ def _eviction_note(write: Write, namespace: str) -> str:
     return f"evicted{preemptor}: {why}; pending again in queue '{write.queue}' with its original queueing time"
 
 
-#: Conditions that do not occur by mistake or harm other tenants; they are logged too.
+#: Conditions that are logged, too: another client caused them on purpose, or they harm other tenants.
 _LOGGED_CONDITIONS = frozenset(
     {
         BindingCondition.NOT_SUSPENDED,
