@@ -116,7 +116,7 @@ class CommandController:
             group.create_task(self._close_empty_queues())
             while True:
                 self._wake.clear()
-                is_done = await self._retry_on_error(self._process_commands)
+                is_done = await self._retry_on_error("command not executed", self._process_commands)
                 if len(self._commands) and not self._dependencies.may_write():
                     await asyncio.sleep(_STANDBY_POLL_SECONDS)
                 elif is_done:
@@ -138,20 +138,20 @@ class CommandController:
                 for name, version in self._dependencies.closing_queues()
                 if not self._dependencies.has_workloads(name)
             ]
-            await self._retry_on_error(partial(self._close, due))
+            await self._retry_on_error("queue not closed", partial(self._close, due))
 
     async def _close(self, changes: list[QueueChange]) -> None:
         """Close queues; raise the first refusal of the API server, so that it is tried again later."""
         for error in (await self._write_changes(changes)).values():
             raise error
 
-    async def _retry_on_error(self, step: Callable[[], Awaitable[None]]) -> bool:
-        """Return whether *step* succeeded; after an error, wait until it may be repeated."""
+    async def _retry_on_error(self, event: str, step: Callable[[], Awaitable[None]]) -> bool:
+        """Return whether *step* succeeded; after an error, log *event* and wait until the step may be repeated."""
         try:
             await step()
         except (ApiError, msgspec.MsgspecError) as error:
             delay = self._backoff.next_delay(at_least=error.retry_after if isinstance(error, ApiError) else None)
-            log.warning("command not executed", error=str(error), again_in=round(delay, 2))
+            log.warning(event, error=str(error), again_in=round(delay, 2))
             await asyncio.sleep(delay)
             self._queues_changed.set()
             return False

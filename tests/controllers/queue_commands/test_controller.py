@@ -5,6 +5,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.api.keys import COMMANDS, QUEUES
 from controller.controllers.queue_commands.controller import CommandController, CommandDependencies
@@ -167,6 +168,20 @@ async def test_closing_queue_with_a_new_version_is_closed():
         harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
         await asyncio.sleep(5)
         assert harness.state() == "Closed"
+
+
+@virtual_time
+async def test_refused_closing_of_a_queue_is_logged_as_such():
+    harness = Harness()
+    closing = harness.send("PATCH", f"{harness.path(QUEUES, 'q')}/status", {"status": {"state": "Closing"}})
+    harness.closing = [("q", int(closing["metadata"]["resourceVersion"]))]
+    async with harness.running() as controller:
+        harness.refused.append(("PATCH", "/queues/q/status", 503))
+        with capture_logs() as logs:
+            controller.wake()
+            await asyncio.sleep(5)
+        assert harness.state() == "Closed"
+    assert [entry["event"] for entry in logs if entry["log_level"] == "warning"] == ["queue not closed"]
 
 
 @pytest.mark.parametrize(("leads_after", "empty_after"), [(3.0, 0.0), (0.0, 0.5)])
