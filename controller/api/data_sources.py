@@ -11,9 +11,11 @@ import msgspec
 from controller.api.keys import DATA_MOVE_ATTRIBUTE, DATA_PLACEMENT_ATTRIBUTE, OUR_PREFIX
 from controller.api.meta import ObjectMeta, WatchedObject, decode_watched
 
+PREFERRED = "Preferred"
+REQUEUE = "Requeue"
 #: Values of the attributes of ours; the first is the default.
-PLACEMENTS = ("Required", "Preferred")
-ON_MOVE = ("Keep", "Requeue")
+PLACEMENTS = ("Required", PREFERRED)
+ON_MOVE = ("Keep", REQUEUE)
 
 RECLAIM_POLICIES = ("Retain", "Delete")
 

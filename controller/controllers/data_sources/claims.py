@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from controller.api.data_sources import (
     BOUND,
-    ON_MOVE,
-    PLACEMENTS,
+    PREFERRED,
+    REQUEUE,
     DataSet,
     DataSourceClaimStatus,
     DataSourceCondition,
@@ -97,7 +97,7 @@ def observe_claim(raw: bytes) -> ObservedClaim:
         ),
         created_at=to_milliseconds(meta.creation_timestamp) or 0,
         status=claim.status,
-        is_preferred=spec.attributes.get(DATA_PLACEMENT_ATTRIBUTE) == PLACEMENTS[1],
+        is_preferred=spec.attributes.get(DATA_PLACEMENT_ATTRIBUTE) == PREFERRED,
         on_move=spec.attributes.get(DATA_MOVE_ATTRIBUTE, ""),
         violation=next(claim_violations(claim, meta.namespace), ""),
         deleting=meta.deletion_timestamp is not None,
@@ -186,15 +186,15 @@ class ClaimIndex:
 
     def claims_of(self, data_set: DataSet) -> list[ObservedClaim]:
         """Return the usable claims of a data set."""
-        return [claim for claim in self._those(self._by_data_set.of(data_set)) if _is_usable(claim)]
+        return [claim for claim in self._claims_by_key(self._by_data_set.of(data_set)) if _is_usable(claim)]
 
     def is_claimed(self, data_set: DataSet) -> bool:
         """Return whether a data set has a usable claim."""
-        return any(_is_usable(claim) for claim in self._those(self._by_data_set.of(data_set)))
+        return any(_is_usable(claim) for claim in self._claims_by_key(self._by_data_set.of(data_set)))
 
     def claims_at(self, source: str) -> list[ObservedClaim]:
         """Return the claims with a status that names *source*."""
-        return list(self._those(self._by_source.of(source)))
+        return list(self._claims_by_key(self._by_source.of(source)))
 
     def bound_to(self, source: str) -> list[ObservedClaim]:
         """Return the claims that are bound to *source*, by namespace and name."""
@@ -231,7 +231,7 @@ class ClaimIndex:
             pending=next((text for claim in claims if (text := self._why_pending(claim))), ""),
             clusters=frozenset.intersection(*held) if held else None,
             preferred=self._preferred(claims),
-            requeue=any((claim.on_move or on_move) == ON_MOVE[1] for claim in required),
+            requeue=any((claim.on_move or on_move) == REQUEUE for claim in required),
             claimed=tuple(self._claimed(claim) for claim in claims),
         )
 
@@ -263,7 +263,7 @@ class ClaimIndex:
                 counts[name] = counts.get(name, 0) + 1
         return tuple(sorted(counts, key=lambda name: (-counts[name], name)))
 
-    def _those(self, keys: Iterable[ObjectKey]) -> Iterator[ObservedClaim]:
+    def _claims_by_key(self, keys: Iterable[ObjectKey]) -> Iterator[ObservedClaim]:
         return (self._claims[key] for key in keys)
 
 

@@ -158,7 +158,8 @@ class HyperJobController:
             return None
         known = self._jobs.get(ObjectKey(namespace, job))
         if known is not None and binding.template_uid not in {"", known.uid}:
-            return None  # of the Job that had its name before; Karmada deletes it once the cluster has answered
+            # The binding belongs to an earlier Job of this name; Karmada deletes it once the cluster has answered.
+            return None
         if binding.is_suspended or not binding.targets:
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
         return PartPlacement(tuple(target.name for target in binding.targets), has_finished=is_finished(binding))

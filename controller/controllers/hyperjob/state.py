@@ -301,8 +301,8 @@ def _state_in_progress(split_status: SplitStatus, least: int, *, reason: Pending
     waiting = [part.name for part in parts if part.phase == "Pending"]
     running = [part for part in parts if part.phase == "Running"]
     in_clusters = len(parts) - len(waiting)
-    moving = sum(part.phase in {"Running", "Completed"} for part in parts)
-    if running and moving >= least:
+    started = sum(part.phase in {"Running", "Completed"} for part in parts)
+    if running and started >= least:
         phase: Phase = "Running"
         message = f"{len(running)} of {len(parts)} parts run"
     elif in_clusters >= least:
