@@ -1,4 +1,7 @@
-"""An aiohttp server whose callers cannot use up its connections: anybody that reaches a port may open many."""
+"""An aiohttp server whose callers cannot use up its connections.
+
+Any client that reaches the port may open many connections.
+"""
 
 import asyncio
 import logging
@@ -21,7 +24,7 @@ _MALFORMED_SECONDS = 60.0
 
 
 class MalformedRequestFilter(logging.Filter):
-    """Logs at most one malformed request a minute, in one line: anybody may send many, and they are answered 400."""
+    """Logs at most one malformed request a minute, in one line: any client may send many; each is answered 400."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,7 @@
-"""An open port, whose callers cannot use up the memory with connections in a TLS handshake: anybody may open many."""
+"""An open port, whose callers cannot use up the memory with connections in a TLS handshake.
+
+Any client that reaches the port may open many connections.
+"""
 
 import asyncio
 import errno
