@@ -191,7 +191,7 @@ ROWS: dict[str, tuple[Panel, ...]] = {
             "ops",
             {
                 "failed cycles": f"sum({rate('failed_cycles_total')})",
-                "workloads set aside in {{step}}": f"sum by (step) ({rate('internal_errors_total')})",
+                "workloads quarantined in {{step}}": f"sum by (step) ({rate('internal_errors_total')})",
                 "patch conflicts": f"sum({rate('patch_conflicts_total')})",
                 "decision log interrupted": f"sum({rate('decision_log_losses_total')})",
                 "events {{outcome}}": f"sum by (outcome) ({rate('events_total', _UNWRITTEN)})",

@@ -69,7 +69,7 @@ class ControllerMetrics:
         self._wait_times = cache(waits("admission_wait_time_seconds", text, ("queue", "priority_class")).labels)
         self._cycles = durations("cycle_duration_seconds", "Time to apply changes and decide.")
         self._failed_cycles = counter("failed_cycles", "Cycles that ended in an internal error.")
-        text = "Workloads that were set aside after an internal error, by step."
+        text = "Workloads quarantined after an internal error, by step."
         self._internal_errors = counter("internal_errors", text, ("step",))
         text = "Duration of a patch, by effect and outcome."
         self._patches = cache(durations("patch_duration_seconds", text, ("effect", "outcome")).labels)
@@ -150,7 +150,7 @@ class ControllerMetrics:
         self._failed_cycles.inc()
 
     def count_internal_error(self, step: str) -> None:
-        """Count a workload that was set aside after an internal error in *step*."""
+        """Count a workload that was quarantined after an internal error in *step*."""
         self._internal_errors.labels(step).inc()
 
     def count_patch(self, effect: str, outcome: str, *, seconds: float) -> None:

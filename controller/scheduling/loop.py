@@ -52,7 +52,7 @@ _SYNC_POLL_SECONDS = 1
 #: Longest wait for a time of day, because clocks may jump, in seconds.
 _MAX_WAIT_SECONDS = 60
 _MIN_WAIT_SECONDS = 0.02
-#: A workload that was set aside is tried again after this time, in milliseconds.
+#: A quarantined workload is tried again after this time, in milliseconds.
 _FAILED_WORKLOAD_RETRY_MS = 60_000
 #: Changes are batched for as long as the last slice took, within these bounds, in seconds.
 _MIN_BATCHING_SECONDS = 0.005
@@ -137,7 +137,7 @@ class AdmissionLoop:
         """Number of its slices so far."""
         self._wake = asyncio.Event()
         store.on_change.append(self._wake.set)
-        store.on_error.append(partial(self._report, "assess"))
+        store.on_error.append(partial(self._report, "build"))
 
     @property
     def problem(self) -> str | None:
@@ -298,7 +298,7 @@ class AdmissionLoop:
             if next_write_at > now and update.nomination is None and update.reservation is None:
                 self._store.send_again_at(binding.uid, next_write_at)
                 continue
-            with self._setting_aside(binding.uid, now):
+            with self._quarantining(binding.uid, now):
                 self._submit_write(
                     record_update_write(update, binding), AssumedRecordUpdate(update.nomination, update.reservation)
                 )
@@ -307,7 +307,7 @@ class AdmissionLoop:
         for decision in decisions:
             binding = self._store.binding(decision.workload.uid)
             if binding is not None:
-                with self._setting_aside(binding.uid, now):
+                with self._quarantining(binding.uid, now):
                     self._submit_decision(decision, binding, now)
 
     def _submit_decision(self, decision: Decision, binding: CachedBinding, now: int) -> None:
@@ -336,24 +336,24 @@ class AdmissionLoop:
         self._actuator.submit(step)
 
     @contextmanager
-    def _setting_aside(self, uid: WorkloadUid, now: int) -> Iterator[None]:
-        """Set one workload aside if its write cannot be built, and continue with the others."""
+    def _quarantining(self, uid: WorkloadUid, now: int) -> Iterator[None]:
+        """Quarantine one workload if its write cannot be built, and continue with the others."""
         try:
             yield
         except Exception as error:  # noqa: BLE001 -- writes contain input of tenants; one must not stop the others
             self._report("write", uid, error)
-            self._set_aside(uid, error, now)
+            self._quarantine(uid, error, now)
 
-    def _set_aside(self, uid: WorkloadUid, error: Exception, now: int) -> None:
+    def _quarantine(self, uid: WorkloadUid, error: Exception, now: int) -> None:
         """Exclude *uid* from admission for a while because of *error*."""
         self._store.quarantine(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
 
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
-        """Count and log a workload that is set aside."""
+        """Count and log a workload that is quarantined."""
         self._metrics.count_internal_error(step)
         binding = self._store.binding(uid) if uid else None
         name = binding.template.path if binding else ""
-        log.error("workload set aside", workload=name, step=step, exc_info=error)
+        log.error("workload quarantined", workload=name, step=step, exc_info=error)
 
     def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
         """Return the clusters to exclude for a workload, with fingerprints of their present state (R1)."""
@@ -370,7 +370,7 @@ class AdmissionLoop:
             binding = self._store.binding(workload.uid)
             if binding is None or binding.is_suspended or not binding.targets:
                 continue
-            with self._setting_aside(binding.uid, now):
+            with self._quarantining(binding.uid, now):
                 for step in requeue_writes(binding):
                     self._submit_write(step, AssumedRepair())
 
@@ -404,7 +404,7 @@ class AdmissionLoop:
             if next_write_at is None or binding is None:
                 continue
             repair = None
-            with self._setting_aside(uid, now):
+            with self._quarantining(uid, now):
                 repair = self._next_repair(uid, binding)
             if repair is None:
                 continue
@@ -425,15 +425,15 @@ class AdmissionLoop:
     async def _recover(self, error: Exception) -> None:
         """Start with a new state after a failed cycle, because the old one may be inconsistent.
 
-        Workloads that caused the failure are set aside, and the next cycle starts soon. Assumed decisions that are not
-        being written are dropped.
+        Workloads that caused the failure are quarantined, and the next cycle starts soon. Assumed decisions that are
+        not being written are dropped.
         """
         self.last_error = f"the last cycle failed: {type(error).__name__}"
         self._metrics.count_failed_cycle()
         suspected = workloads_in_traceback(error)
         for uid in suspected:
             self._report("cycle", uid, error)
-            self._set_aside(uid, error, self._clock())
+            self._quarantine(uid, error, self._clock())
         delay = self._backoff.initial if suspected else self._backoff.next_delay()
         log.error("cycle failed", exc_info=error, again_in=round(delay, 2), quarantine=len(suspected))
         await asyncio.sleep(delay)

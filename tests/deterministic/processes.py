@@ -170,7 +170,7 @@ def controller_process(network: Network, name: str, configuration: Path, *, fail
             count_cycle(seconds)
 
         running.controller.metrics.count_cycle = count_plan
-        running.controller.store.on_error.append(lambda uid, error: failed(f"{name} set aside {uid}: {error!r}"))
+        running.controller.store.on_error.append(lambda uid, error: failed(f"{name} quarantined {uid}: {error!r}"))
         await running.controller.run(asyncio.Event())
 
     running = ControllerProcess(Process(name, main, failed=failed))

@@ -281,7 +281,7 @@ async def test_many_pending_workloads_are_logged_as_counts(capsys):
 @pytest.mark.parametrize(
     ("function", "is_first", "step"),
     [
-        pytest.param("controller.cache.store:build_workload", lambda item: item.name == "a-job", "assess", id="build"),
+        pytest.param("controller.cache.store:build_workload", lambda item: item.name == "a-job", "build", id="build"),
         pytest.param(
             "controller.engine.placement.feasibility_cache:feasibility",
             lambda requirements: requirements.requests["cpu"] == 7000,
@@ -295,7 +295,7 @@ async def test_many_pending_workloads_are_logged_as_counts(capsys):
     ],
 )
 @virtual_time
-async def test_workload_that_fails_in_a_step_is_set_aside(monkeypatch, function, is_first, step):
+async def test_workload_that_fails_in_a_step_is_quarantined(monkeypatch, function, is_first, step):
     original = pkgutil.resolve_name(function)
 
     def failing(first, *rest, **options):
@@ -317,7 +317,7 @@ async def test_workload_that_fails_in_a_step_is_set_aside(monkeypatch, function,
 
 
 @virtual_time
-async def test_workload_that_fails_a_cycle_is_set_aside():
+async def test_workload_that_fails_a_cycle_is_quarantined():
     class Fragile(Engine):
         def workload_changed(self, workload: Workload, now: int) -> None:
             if workload.name == "a" and workload.hold is None:
