@@ -22,19 +22,21 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     targets = binding.targets or _recorded_targets(binding, record)
     if requests.total == record.charge and _is_placed_as_a_whole(binding, targets, record):
         # True for most workloads; none of the steps below would change the charge.
-        booked = (ClusterCharge(targets[0].name, requests.total),)
-        return Admission(requests.total, booked, admitted_at=record.admitted_at or 0, raised_by=record.raised_by)
-    wanted = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
-    believed = _recorded_shares(record, targets, is_divided=is_divided(binding, requests))
-    parts = {name: elementwise_max(believed[name], wanted[name]) for name in wanted}
-    sums = total(wanted.values())
-    grown = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
+        cluster_charges = (ClusterCharge(targets[0].name, requests.total),)
+        return Admission(
+            requests.total, cluster_charges, admitted_at=record.admitted_at or 0, raised_by=record.raised_by
+        )
+    requested = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
+    recorded_parts = _recorded_shares(record, targets, is_divided=is_divided(binding, requests))
+    parts = {name: elementwise_max(recorded_parts[name], requested[name]) for name in requested}
+    sums = total(requested.values())
+    resized = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
     parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, requests, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
-    leaving = {assignment.name for assignment in binding.details.evicting} - {*wanted}
-    moved = bool(binding.targets and record.clusters) and {*wanted} != {*record.clusters} - leaving
-    return replace(admission, resized=grown, moved=moved, raised_by=record.raised_by)
+    leaving = {assignment.name for assignment in binding.details.evicting} - {*requested}
+    moved = bool(binding.targets and record.clusters) and {*requested} != {*record.clusters} - leaving
+    return replace(admission, resized=resized, moved=moved, raised_by=record.raised_by)
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:

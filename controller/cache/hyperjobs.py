@@ -15,7 +15,7 @@ from controller.engine.state.workloads import HyperJobGang
 class Membership(NamedTuple):
     """Properties of a Job that follow from its HyperJob; *created_at* is ``None`` where the Job's own age counts."""
 
-    group: HyperJobGang | None = None
+    gang: HyperJobGang | None = None
     created_at: int | None = None
     hold: Refusal | None = None
     """Why the Job stays pending: its HyperJob does not list it."""

@@ -290,7 +290,7 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         priority_class=priority_class,
         task_classes=template.requests.task_classes if template and template.requests else (),
         unknown_class=bool(priority_class) and priority_class not in context.priorities,
-        gang=inputs.membership.group,
+        gang=inputs.membership.gang,
         evictions=status.evictions,
         failed_starts=status.failed_starts,
         # Without pods, such as a Deployment of zero replicas or a suspended Job, there is nothing to start (R1).
@@ -321,8 +321,8 @@ def _observed_status(inputs: _Inputs) -> _Status:
     if is_finished(binding):
         return _Status(WorkloadState.FINISHED, charges.still_evicting(binding, inputs.requests))
     status = _suspended_status(inputs) if binding.is_suspended else _unsuspended_status(inputs)
-    leaving = binding.details.deleting or (template is not None and template.deleting)
-    if leaving and status.state is WorkloadState.PENDING:
+    is_being_deleted = binding.details.deleting or (template is not None and template.deleting)
+    if is_being_deleted and status.state is WorkloadState.PENDING:
         # An object that is being deleted is not admitted, and stays charged until it is deleted (F11).
         state = WorkloadState.ADMITTED if status.admission else None
         return _Status(state, status.admission, conditions=status.conditions)
@@ -414,8 +414,10 @@ def _with_record(inputs: _Inputs, status: _Status) -> _Status:
     reservation = None
     if record.reserved_since is not None and nomination is None and not record.admits:
         reserved_clusters = sorted((record.reserved_clusters or {}).items())
-        booked = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
-        reservation = Reservation(record.reserved_since, booked, record.nominated_requests, record.promised_start)
+        cluster_charges = tuple(ClusterCharge(name, amounts) for name, amounts in reserved_clusters)
+        reservation = Reservation(
+            record.reserved_since, cluster_charges, record.nominated_requests, record.promised_start
+        )
     if (nomination, reservation, record.evictions, record.attempts) == (None, None, 0, 0):
         return status
     return replace_fields(
