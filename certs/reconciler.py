@@ -10,7 +10,7 @@ import ssl
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 
 import structlog
 from cryptography import x509
@@ -23,6 +23,7 @@ from certs.settings import CertificateSettings
 from certs.store import SERVING, CertificateStore
 from controller.kube.certificates import is_trusted
 from controller.kube.client import Api
+from controller.kube.serving_certificate import utc_now
 
 _TIMEOUT_SECONDS = 5.0
 
@@ -189,11 +190,6 @@ async def _publish_all(settings: CertificateSettings, bundle: bytes) -> bool:
                 for name in settings.webhook_configuration
             ]
         )
-
-
-def utc_now() -> datetime:
-    """Return the current time in UTC."""
-    return datetime.now(UTC)
 
 
 def _pem(certificates: Iterable[x509.Certificate] | Sequence[x509.Certificate]) -> bytes:

@@ -7,11 +7,12 @@ from datetime import datetime
 from cryptography import x509
 
 from certs.authority import AuthorityError, lifetime, load_bundle, names
-from certs.reconciler import read_published, served_certificates, utc_now
+from certs.reconciler import read_published, served_certificates
 from certs.rotation import CERTIFICATE, StoredCertificate, examine_authority, examine_leaf
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, CertificateStore
 from controller.kube.certificates import is_trusted
+from controller.kube.serving_certificate import utc_now
 
 
 def report(store: CertificateStore, settings: CertificateSettings) -> Iterator[str]:

@@ -6,10 +6,11 @@ import pytest
 from structlog.testing import capture_logs
 
 from certs.authority import load_bundle
-from certs.reconciler import CertificateReconciler, served_certificates, utc_now
+from certs.reconciler import CertificateReconciler, served_certificates
 from certs.rotation import Lifetimes, ensure_authority
 from certs.settings import CertificateSettings
 from certs.store import AUTHORITY, SERVING, ConflictError, DirectoryStore
+from controller.kube.serving_certificate import utc_now
 
 
 @pytest.fixture
