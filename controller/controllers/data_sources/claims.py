@@ -26,7 +26,7 @@ from controller.api.keys import DATA_MOVE_ATTRIBUTE, DATA_PLACEMENT_ATTRIBUTE, L
 from controller.cache.data_requirements import ClaimedData, DataRequirement
 from controller.cache.index import Index
 from controller.cache.objects import ObjectKey, TemplateKey, group_kind
-from controller.cache.translate.units import to_milliseconds
+from controller.cache.translate.units import parse_resource_version, to_milliseconds
 from controller.engine.state.clusters import ApiKind, ClusterName
 
 #: Maximum number of claims that are evaluated for one workload, and of those that are read, with deleted ones.
@@ -90,7 +90,7 @@ def observe_claim(raw: bytes) -> ObservedClaim:
     return ObservedClaim(
         key=ObjectKey(meta.namespace, meta.name),
         uid=meta.uid,
-        resource_version=int(meta.resource_version or 0),
+        resource_version=parse_resource_version(meta.resource_version),
         data_set=spec.data_set,
         workload=TemplateKey(
             group_kind(ApiKind(reference.api_version, reference.kind)), meta.namespace, reference.name
@@ -112,7 +112,7 @@ def observe_source(raw: bytes) -> ObservedSource:
     return ObservedSource(
         key=meta.name,
         uid=meta.uid,
-        resource_version=int(meta.resource_version or 0),
+        resource_version=parse_resource_version(meta.resource_version),
         data_set=spec.data_set,
         clusters=tuple(ClusterName(name) for name in sorted(set(spec.locality.cluster_names))),
         created_at=to_milliseconds(meta.creation_timestamp) or 0,

@@ -17,6 +17,7 @@ from controller.api.keys import COMMANDS, JOBS, QUEUES
 from controller.api.queues import Command, Queue, decode_command, decode_queue
 from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
 from controller.cache.store import Store
+from controller.cache.translate.units import parse_resource_version
 from controller.controllers.queue_commands.transitions import (
     CLOSED_BY_PARENT,
     CommandError,
@@ -67,7 +68,9 @@ def observe_command(raw: bytes) -> ObservedCommand:
     """Return the cached form of a Command."""
     command = decode_command(raw)
     meta = command.metadata
-    return ObservedCommand(ObjectKey(meta.namespace, meta.name), meta.uid, int(meta.resource_version or 0), command)
+    return ObservedCommand(
+        ObjectKey(meta.namespace, meta.name), meta.uid, parse_resource_version(meta.resource_version), command
+    )
 
 
 @dataclass(frozen=True, slots=True)
