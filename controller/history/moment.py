@@ -11,12 +11,12 @@ import msgspec
 from controller.api.quantity import format_quantity
 from controller.api.visibility import Amounts, LoggedCluster, LoggedDecision, LoggedQueue, LoggedWorkload, Moment
 from controller.cache.translate.units import format_resources
-from controller.cli.input.snapshot import CurrentUsage, current_usage
 from controller.engine.engine import Engine
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.history.pages import HistoryError, LogFile, last_plan, open_files
+from controller.reporting.current_usage import CurrentUsage, current_usage
 from controller.reporting.decision_log.codec import PlanEntry
 from controller.reporting.decision_log.records import DecisionRecord, RecordBuilder, record_fields
 from controller.reporting.decision_log.replay import DecisionLogError, ReplayedPlan, replay_plan

@@ -1,8 +1,7 @@
 """The scheduling state at one time with the plan for it, and the search for a workload in it."""
 
-from collections import Counter
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import StrEnum
 from functools import partial
@@ -17,12 +16,12 @@ from controller.engine.checkpoint import History, take_history
 from controller.engine.engine import Engine
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.plan import Admit, Plan
-from controller.engine.state.cluster_state import ClusterState
-from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.resources import PODS, Resources, add
-from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
+from controller.engine.state.hierarchy import ROOT
+from controller.engine.state.resources import PODS
+from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.forecast.profiles import finished_runs, with_run_time
 from controller.forecast.run_times import RunTimes
+from controller.reporting.current_usage import CurrentUsage, current_usage
 
 _JOB = "Job"
 _SUGGESTED = 3
@@ -52,20 +51,6 @@ class ActiveConfiguration:
     def revision(self) -> str:
         """Return the revision, the same as in the controller's logs."""
         return configuration_revision(self.values)
-
-
-@dataclass(frozen=True, slots=True)
-class CurrentUsage:
-    """Usage and numbers of workloads before the plan of the snapshot."""
-
-    queues: Mapping[QueueName, Resources]
-    """Usage of each queue and of all queues below it."""
-    pending: Mapping[QueueName, int]
-    admitted: Mapping[QueueName, int]
-    """Numbers of workloads of each queue and of all queues below it."""
-    admitted_on: Mapping[str, int]
-    """Numbers of admitted workloads by cluster."""
-    clusters: tuple[ClusterState, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,29 +136,6 @@ def _resources(state: Engine) -> frozenset[str]:
     for cluster in state.cluster_usage:
         resources.update(name for name in cluster.allocatable if "/" in name or name in _ALWAYS_SHOWN)
     return frozenset(resources) - {PODS}
-
-
-def current_usage(state: Engine) -> CurrentUsage:
-    """Return the usage of queues and clusters as it is, before a plan."""
-    counts = {wanted: Counter[QueueName]() for wanted in (WorkloadState.PENDING, WorkloadState.ADMITTED)}
-    admitted_on = Counter[str]()
-    for workload in state.workloads.values():
-        if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
-            admitted_on.update(charge.cluster for charge in workload.admission.cluster_charges)
-        if workload.state in counts:
-            counts[workload.state].update(_path(state, workload.queue))
-    usage: dict[QueueName, Resources] = {}
-    for queue, amounts in state.current_usage.items():
-        for name in _path(state, queue):
-            usage[name] = add(usage.get(name, {}), amounts)
-    clusters = tuple(replace(cluster) for cluster in state.cluster_usage)
-    return CurrentUsage(usage, counts[WorkloadState.PENDING], counts[WorkloadState.ADMITTED], admitted_on, clusters)
-
-
-def _path(state: Engine, queue: QueueName) -> tuple[QueueName, ...]:
-    """Return *queue* and its ancestors; for a queue that is not connected to the root, itself and the root."""
-    node: Node | None = state.tree().nodes.get(queue)
-    return tuple(ancestor.name for ancestor in node.path()) if node else (queue, ROOT)
 
 
 def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
