@@ -49,7 +49,7 @@ class ReviewedQueue(Queue, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class CachedQueue:
+class QueueEntry:
     """What is cached of a queue."""
 
     name: QueueName
@@ -73,15 +73,15 @@ def read_queue(raw: bytes | msgspec.Raw) -> ReviewedQueue:
     return _QUEUE.decode(raw)
 
 
-def to_cached(queue: ReviewedQueue) -> CachedQueue:
+def to_cached(queue: ReviewedQueue) -> QueueEntry:
     """Return what is cached of *queue*."""
     name = QueueName(queue.metadata.name)
     amounts = {field: _parse_amounts(quantities) for field, quantities in queue.quantities.items()}
     pods = _parse_amounts((queue.status and queue.status.allocated) or {}).get("pods", 0)
-    return CachedQueue(name, QueueName(queue.parent), queue.state, queue.annotation(HIERARCHY), amounts, pods)
+    return QueueEntry(name, QueueName(queue.parent), queue.state, queue.annotation(HIERARCHY), amounts, pods)
 
 
-def decode_cached(raw: bytes) -> CachedQueue:
+def decode_cached(raw: bytes) -> QueueEntry:
     """Return what is cached of the Queue in *raw*."""
     return to_cached(read_queue(raw))
 
@@ -102,30 +102,30 @@ class QueueCache:
 
     def __init__(self) -> None:
         # Replaced, never changed in place: a review in the worker thread reads one version throughout.
-        self._queues: Mapping[QueueName, CachedQueue] = {}
+        self._queues: Mapping[QueueName, QueueEntry] = {}
         self._children: Mapping[QueueName, Sequence[QueueName]] | None = None
         """Children of each queue, computed on demand."""
         self.is_synced = False
         """Whether the queues were ever listed."""
 
-    def replace(self, objects: Sequence[CachedQueue], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
+    def replace(self, objects: Sequence[QueueEntry], *, unreadable: Iterable[tuple[str, str]] = ()) -> None:
         """Replace all queues with *objects*; queues named in *unreadable* stay as they were."""
         unchanged = {name: self._queues[name] for _, item in unreadable if (name := QueueName(item)) in self._queues}
         self._set(unchanged | {queue.name: queue for queue in objects})
         self.is_synced = True
 
     def replace_in_steps(
-        self, objects: Sequence[CachedQueue], *, unreadable: Iterable[tuple[str, str]] = ()
+        self, objects: Sequence[QueueEntry], *, unreadable: Iterable[tuple[str, str]] = ()
     ) -> Iterator[None]:
         """Replace all queues in one step, so that reviews never see a part of a list."""
         self.replace(objects, unreadable=unreadable)
         yield
 
-    def upsert(self, obj: CachedQueue) -> None:
+    def upsert(self, obj: QueueEntry) -> None:
         """Add or update a queue."""
         self._set({**self._queues, obj.name: obj})
 
-    def remove(self, obj: CachedQueue) -> None:
+    def remove(self, obj: QueueEntry) -> None:
         """Delete a queue."""
         self._delete(obj.name)
 
@@ -136,11 +136,11 @@ class QueueCache:
     def _delete(self, deleted: QueueName) -> None:
         self._set({name: queue for name, queue in self._queues.items() if name != deleted})
 
-    def _set(self, queues: Mapping[QueueName, CachedQueue]) -> None:
+    def _set(self, queues: Mapping[QueueName, QueueEntry]) -> None:
         self._queues, self._children = queues, None
 
     @property
-    def queues(self) -> Mapping[QueueName, CachedQueue]:
+    def queues(self) -> Mapping[QueueName, QueueEntry]:
         """All queues by name."""
         return self._queues
 
@@ -172,7 +172,7 @@ class QueueCache:
         return children.get(name, ())
 
 
-def children_of(queues: Mapping[QueueName, CachedQueue]) -> Mapping[QueueName, Sequence[QueueName]]:
+def children_of(queues: Mapping[QueueName, QueueEntry]) -> Mapping[QueueName, Sequence[QueueName]]:
     """Return the sorted children of each queue that has any."""
     children: dict[QueueName, list[QueueName]] = {}
     for name in sorted(queues):
@@ -180,7 +180,7 @@ def children_of(queues: Mapping[QueueName, CachedQueue]) -> Mapping[QueueName, S
     return children
 
 
-def ancestors(queues: Mapping[QueueName, CachedQueue], queue: CachedQueue) -> Iterator[CachedQueue]:
+def ancestors(queues: Mapping[QueueName, QueueEntry], queue: QueueEntry) -> Iterator[QueueEntry]:
     """Yield the ancestors of *queue*, nearest first, up to one level beyond `MAX_DEPTH`."""
     for _ in range(MAX_DEPTH + 1):
         ancestor = queues.get(queue.parent)

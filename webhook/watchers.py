@@ -21,7 +21,7 @@ from controller.kube.errors import ApiError
 from controller.kube.informer import Informer, ObjectName, object_name
 from controller.kube.watch_events import DECODE_ERRORS, is_older
 from controller.kube.webhook_configurations import read_webhooks, webhook_kind
-from webhook.queue_cache import CachedQueue, QueueCache, decode_cached
+from webhook.queue_cache import QueueCache, QueueEntry, decode_cached
 
 log = structlog.get_logger(__name__)
 
@@ -142,9 +142,9 @@ class ControlPlaneWatcher:
             return False
         return True
 
-    async def _list(self) -> tuple[list[CachedQueue], list[ObjectName], str]:
+    async def _list(self) -> tuple[list[QueueEntry], list[ObjectName], str]:
         """Return all queues, the names of those that cannot be read, and the version of the list."""
-        queues: list[CachedQueue] = []
+        queues: list[QueueEntry] = []
         unreadable: list[ObjectName] = []
         token = ""
         while True:

@@ -13,7 +13,7 @@ from webhook.queue_cache import (
     MAX_DEPTH,
     ROOT,
     Amounts,
-    CachedQueue,
+    QueueEntry,
     QueueName,
     ReviewedQueue,
     ancestors,
@@ -24,13 +24,13 @@ from webhook.validation.pod import amount_violation
 STATES = ("Open", "Closed")
 _MAX_WEIGHT = 65535
 
-Tree = Mapping[QueueName, CachedQueue]
+Tree = Mapping[QueueName, QueueEntry]
 _ALWAYS_LISTED = ("cpu", "memory")
 #: Queues that cannot be deleted: the default queue of jobs, and the root of the hierarchy.
 UNDELETABLE = (QueueName("default"), ROOT)
 
 
-def queue_violations(queue: ReviewedQueue, cached: CachedQueue) -> Iterator[str]:
+def queue_violations(queue: ReviewedQueue, cached: QueueEntry) -> Iterator[str]:
     """Yield why *queue* is invalid; *cached* is what would be cached of it."""
     invalid_quantities = list(_quantity_violations(queue))
     yield from invalid_quantities
@@ -60,7 +60,7 @@ def _quantity_violations(queue: ReviewedQueue) -> Iterator[str]:
                 yield f"spec.{field}[{resource[:63]}]: {violation}"
 
 
-def _amount_violations(queue: CachedQueue) -> Iterator[str]:
+def _amount_violations(queue: QueueEntry) -> Iterator[str]:
     amounts = queue.amounts
     yield from _guarantee_violations(amounts["guarantee"], amounts["deserved"])
     for resource, amount in amounts["deserved"].items():
@@ -97,7 +97,7 @@ def _is_positive(text: str) -> bool:
         return False
 
 
-def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
+def parent_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
     """Yield why *queue* cannot have its parent."""
     parent = queue.parent
     if parent == queue.name:
@@ -119,7 +119,7 @@ def parent_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
         )
 
 
-def quota_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
+def quota_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
     """Yield where amounts of *queue* conflict with those of its ancestors, siblings and descendants."""
     yield from _capability_violations(tree, queue)
     parent = tree.get(queue.parent)
@@ -129,7 +129,7 @@ def quota_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
     yield from _descendant_violations(tree, queue)
 
 
-def path_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
+def path_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
     """Yield a queue whose hierarchy annotation is a prefix of this queue's annotation, or an extension of it."""
     if not queue.hierarchy:
         return
@@ -155,7 +155,7 @@ def delete_violation(tree: Tree, name: QueueName) -> str | None:
     )
 
 
-def _height(tree: Tree, queue: CachedQueue) -> int:
+def _height(tree: Tree, queue: QueueEntry) -> int:
     """Return the number of levels below *queue*."""
     children = defaultdict(list)
     for other in tree.values():
@@ -166,7 +166,7 @@ def _height(tree: Tree, queue: CachedQueue) -> int:
     return height
 
 
-def _capability_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
+def _capability_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
     limiting_ancestors = [ancestor for ancestor in ancestors(tree, queue) if ancestor.name != ROOT]
     for resource, amount in queue.amounts["capability"].items():
         nearest = next(
@@ -180,7 +180,7 @@ def _capability_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
             )
 
 
-def _children_sum_violations(tree: Tree, parent: CachedQueue, prefix: str) -> Iterator[str]:
+def _children_sum_violations(tree: Tree, parent: QueueEntry, prefix: str) -> Iterator[str]:
     children = [queue for queue in tree.values() if queue.parent == parent.name]
     for field in ("guarantee", "deserved"):
         for resource, total in sorted(_sum(child.amounts[field] for child in children).items()):
@@ -192,7 +192,7 @@ def _children_sum_violations(tree: Tree, parent: CachedQueue, prefix: str) -> It
                 yield f"{prefix}{sum_text} exceeds {limit_text} of {parent.name!r}"
 
 
-def _descendant_violations(tree: Tree, queue: CachedQueue) -> Iterator[str]:
+def _descendant_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
     greatest: dict[str, int] = {}
     for other in tree.values():
         if any(ancestor.name == queue.name for ancestor in ancestors(tree, other)):
