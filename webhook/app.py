@@ -26,7 +26,7 @@ from structlog.typing import FilteringBoundLogger
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.kube.config_file import ConfigurationFile
 from webhook import review
-from webhook.bindings import VOLCANO_JOB, GatedKinds, GroupKind, review_binding
+from webhook.bindings import VOLCANO_JOB, GatedKinds, TemplateKind, review_binding
 from webhook.metrics import CONTENT_TYPE, WebhookMetrics
 from webhook.queue_cache import QueueCache
 from webhook.review import AdmissionResponse, Outcome, Request, allowed, review_response, validate_value_count
@@ -119,7 +119,7 @@ def _raise(errors: list[Exception]) -> NoReturn:
 
 def gated_kinds(configuration: VolcanoGlobalConfiguration) -> GatedKinds:
     """Return the gated kinds of *configuration*; Volcano Jobs are always gated."""
-    integrations = (GroupKind(rule.group, rule.kind) for rule in configuration.integrations)
+    integrations = (TemplateKind(rule.group, rule.kind) for rule in configuration.integrations)
     return GatedKinds(frozenset({VOLCANO_JOB, *integrations}), configuration.exempt_namespaces)
 
 

@@ -33,21 +33,21 @@ _SUSPEND = Operation("add", "/spec/suspension", {"scheduling": True})
 _SUSPENDED = patched(_SUSPEND)
 
 
-class GroupKind(NamedTuple):
-    """A kind in any version; the core group is empty."""
+class TemplateKind(NamedTuple):
+    """Group and kind of a template, in any version; the core group is empty."""
 
     group: str
     kind: str
 
 
-VOLCANO_JOB = GroupKind("batch.volcano.sh", "Job")
+VOLCANO_JOB = TemplateKind("batch.volcano.sh", "Job")
 
 
 @dataclass(frozen=True, slots=True)
 class GatedKinds:
     """Kinds that wait for admission, and the exempt namespaces."""
 
-    kinds: frozenset[GroupKind] = frozenset({VOLCANO_JOB})
+    kinds: frozenset[TemplateKind] = frozenset({VOLCANO_JOB})
     exempt_namespaces: frozenset[str] = frozenset()
 
 
@@ -57,10 +57,10 @@ class TemplateReference(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
 
-    def group_kind(self) -> GroupKind:
+    def group_kind(self) -> TemplateKind:
         """Return the kind without its version."""
         group, _, _ = self.api_version.rpartition("/")
-        return GroupKind(group, self.kind)
+        return TemplateKind(group, self.kind)
 
 
 class ReviewedBindingSpec(msgspec.Struct, frozen=True, rename="camel"):
