@@ -24,7 +24,7 @@ class Metrics(Protocol):
         """Count one query, by its outcome."""
 
 
-class Client(Protocol):
+class EstimatorClient(Protocol):
     """Client of one estimator."""
 
     async def estimate(self, query: Query) -> Estimate:
@@ -43,7 +43,7 @@ class EstimatorDispatcher:
         on_estimate: Callable[[Estimate], None],
         *,
         metrics: Metrics,
-        client_of: Callable[[str], Client] | None = None,
+        client_of: Callable[[str], EstimatorClient] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -51,7 +51,7 @@ class EstimatorDispatcher:
         self._metrics = metrics
         self._client_of = client_of or self._connect
         self._clock = clock
-        self._clients: dict[ClusterName, Client] = {}
+        self._clients: dict[ClusterName, EstimatorClient] = {}
         self._unavailable: dict[ClusterName, str] = {}
         """Clusters with an estimator that did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
@@ -100,12 +100,12 @@ class EstimatorDispatcher:
             log.info("estimator available", cluster=query.cluster)
         return estimate, "uncounted" if estimate.count is None else "counted"
 
-    def _client(self, cluster: ClusterName) -> Client:
+    def _client(self, cluster: ClusterName) -> EstimatorClient:
         if cluster not in self._clients:
             self._clients[cluster] = self._client_of(cluster)
         return self._clients[cluster]
 
-    def _connect(self, cluster: str) -> Client:
+    def _connect(self, cluster: str) -> EstimatorClient:
         from controller.estimator.client import new_client  # noqa: PLC0415 -- gRPC is imported only where estimators are used
 
         return new_client(self._options, cluster, self._clock)
