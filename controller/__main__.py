@@ -322,8 +322,8 @@ def _connect(settings: ControllerSettings) -> AbstractAsyncContextManager[Api]:
     )
 
 
-def _connect_stage(settings: ControllerSettings) -> AbstractAsyncContextManager[Api]:
-    """Connect with the HyperJob stage's own credentials."""
+def _connect_hyperjobs(settings: ControllerSettings) -> AbstractAsyncContextManager[Api]:
+    """Connect with the HyperJob controller's own credentials."""
     agent = "volcano-global-hyperjobs"
     return Api.connect(settings.hyperjob_kubeconfig, user_agent=agent, timeouts=_timeouts(settings))
 
@@ -385,7 +385,7 @@ async def serve(settings: ControllerSettings) -> None:
     async with AsyncExitStack() as stack:
         api = await connection(lambda: _connect(settings), stack, stop)
         apart = settings.hyperjobs and settings.hyperjob_kubeconfig is not None
-        for_hyperjobs = await connection(lambda: _connect_stage(settings), stack, stop) if apart else api
+        for_hyperjobs = await connection(lambda: _connect_hyperjobs(settings), stack, stop) if apart else api
         if api is not None and for_hyperjobs is not None:
             process = Controller(settings, file, api, for_hyperjobs=for_hyperjobs)
             served = serve_probes(

@@ -41,7 +41,7 @@ class ControllerSettings(BaseModel):
     hyperjobs: bool = Field(True, description="split HyperJobs, if their CRD is installed")
     hyperjob_kubeconfig: Path | None = Field(
         None,
-        description="kubeconfig of the HyperJob stage, to separate its permissions from those of admission; "
+        description="kubeconfig of the HyperJob controller, to separate its permissions from those of admission; "
         "default: that of the controller",
     )
     data_sources: bool = Field(True, description="locate the data of DataSourceClaims, if their CRDs are installed")

@@ -151,7 +151,7 @@ class Judge:
                 is_repeated = self._ours[write.revision] > int(self.has_faults)
                 if is_repeated and write.name.removesuffix("-job") not in unanswered:
                     self.report(f"I7 {write.verb} of {write.resource} {write.namespace}/{write.name} changed nothing")
-                # The HyperJob stage owns the Jobs that it creates.
+                # The HyperJob controller owns the Jobs that it creates.
                 if write.resource != "jobs" or write.user == "volcano-global-controller":
                     self._ours[write.revision] += 1
 
