@@ -29,7 +29,8 @@ WRITE_INTERVAL_SECONDS = 60.0
 #: Interval at which a standby looks whether it leads, and a leader whether its cache is complete, in seconds.
 _POLL_SECONDS = 1.0
 
-#: Ends that are observed before the stored run times are read; older ones are dropped.
+#: Ended runs that wait to be learned, together once a minute: each one makes all expected run times outdated. Of more
+#: than so many the older ones are dropped.
 _MAX_UNREAD = 1_000
 
 _FIELD_MANAGER = "volcano-global-run-times"
