@@ -126,10 +126,12 @@ class StartupChecks:
         A workload stays if it has run there or Karmada divides it; of the rest, as many stay as fit together, in
         order. Each is checked without its own charge, once its clusters are usable.
         """
-        moved = sorted(self._moved(), key=_keep_order)
-        checked = [workload for workload in moved if not (workload.has_run or workload.requirements.is_divided)]
-        self._workloads.accepted.update(workload.uid for workload in moved if workload not in checked)
-        checked = [workload for workload in checked if self._is_on_usable_clusters(workload)]
+        checked: list[Workload] = []
+        for workload in sorted(self._moved(), key=_keep_order):
+            if workload.has_run or workload.requirements.is_divided:
+                self._workloads.accepted.add(workload.uid)
+            elif self._is_on_usable_clusters(workload):
+                checked.append(workload)
         freed: dict[ClusterName, Resources] = {}
         for workload in checked:
             for cluster_charge in _charges_of(workload):
@@ -204,19 +206,22 @@ class StartupChecks:
 
     def _eviction_units(self, failed: Collection[Workload], overdue: set[HyperJobGang]) -> Iterator[list[Workload]]:
         """Yield the workloads to evict together: single ones, or the parts of a gang."""
-        yield from ([workload] for workload in failed if workload.gang is None)
-        gangs = {workload.gang for workload in failed if workload.gang is not None} | overdue
-        for gang in sorted(gangs, key=lambda gang: gang.key):
-            evicted = [workload for workload in failed if workload.gang == gang]
-            yield [*evicted, *self._dependent_parts(gang, evicted)]
+        by_gang: dict[HyperJobGang, list[Workload]] = {gang: [] for gang in overdue}
+        for workload in failed:
+            if workload.gang is None:
+                yield [workload]
+            else:
+                by_gang.setdefault(workload.gang, []).append(workload)
+        for gang, evicted in sorted(by_gang.items(), key=lambda item: item[0].key):
+            yield [*evicted, *self._dependent_parts(gang, {part.uid for part in evicted})]
 
     def _overdue_gangs(self, now: int, timeout: int) -> set[HyperJobGang]:
         """Return the gangs that have lacked needed parts for too long."""
         return {gang for gang in self._tracker.incomplete_gangs if self._may_lack_parts_until(gang, timeout) <= now}
 
-    def _dependent_parts(self, gang: HyperJobGang, evicted: Collection[Workload]) -> list[Workload]:
+    def _dependent_parts(self, gang: HyperJobGang, evicted: Collection[WorkloadUid]) -> list[Workload]:
         """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
-        remaining = [part for part in self._workloads.parts(gang) if part not in evicted]
+        remaining = [part for part in self._workloads.parts(gang) if part.uid not in evicted]
         if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
             return []
         return [part for part in remaining if _is_admitted_by_us(part)]
