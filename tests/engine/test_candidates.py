@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from controller.engine.placement.filter import Candidates, Exclusion, candidates, targets
+from controller.engine.placement import filter as under_test
+from controller.engine.placement.filter import CandidateCache, Candidates, Exclusion, candidates, targets
 from controller.engine.state.clusters import (
     Affinity,
     ApiKind,
@@ -338,3 +339,15 @@ def test_cluster_fields_are_compared_as_integers(provider: str, requirement: Req
 )
 def test_spread_bounds_the_clusters_of_a_duplicated_workload(placement: Placement, expected: int | None):
     assert targets(shape(placement)) == expected
+
+
+@pytest.mark.parametrize(("entries", "is_cached"), [(2, True), (1, False)])
+def test_cached_candidates_are_bounded_by_clusters(monkeypatch: pytest.MonkeyPatch, entries: int, *, is_cached: bool):
+    monkeypatch.setattr(under_test, "_MAX_CACHED_CLUSTERS", entries * len(FLEET))
+    cache = CandidateCache()
+    first, *others = [SchedulingRequirements({}, {}, Placement(tolerations=(Toleration(key),))) for key in "abc"]
+    result = cache.of(first, FLEET)
+    assert cache.of(first, FLEET) is result
+    for requirements in others:
+        cache.of(requirements, FLEET)
+    assert (cache.of(first, FLEET) is result) == is_cached

@@ -37,6 +37,8 @@ _CandidateKey = tuple[object, ...]
 """The key of candidates, without the clusters."""
 
 _MAX_CACHED = 100_000
+_MAX_CACHED_CLUSTERS = 5_000_000
+"""Entries times clusters: each entry contains a result for every cluster, some 40 bytes."""
 _HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
 _EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -268,7 +270,8 @@ class CandidateCache:
 
     def _clear_if_large(self) -> None:
         """Clear the cache when it is larger than pending workloads can need: placements come and go."""
-        if len(self._affinities) > _MAX_CACHED or len(self._candidates) > _MAX_CACHED:
+        most = min(_MAX_CACHED, _MAX_CACHED_CLUSTERS // max(len(self._clusters), 1))
+        if len(self._affinities) > most or len(self._candidates) > most:
             self._selected.clear()
             self._affinities.clear()
             self._candidates.clear()
