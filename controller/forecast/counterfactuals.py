@@ -219,8 +219,7 @@ class _Search:
             and policy.refusal(workload.namespace, node.name, workload.priority_class, *workload.details.task_classes)
             is None
         ]
-        pending = self._engine.pending.queues
-        for name in sorted(usable, key=lambda name: (len(pending.get(name, ())), name))[:_MAX_QUEUES]:
+        for name in sorted(usable, key=lambda name: (self._engine.pending_count(name), name))[:_MAX_QUEUES]:
             if self._admits_as(replace(workload, queue=name, details=workload.details.without_claims())):
                 yield self._own(Dimension.QUEUE, "spec.queue", workload.queue, name)
 

@@ -27,6 +27,7 @@ from controller.engine.state.requests import (
     total_requests,
 )
 from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadState, WorkloadUid
+from controller.forecast import counterfactuals as under_test
 from controller.forecast.counterfactuals import (
     Counterfactual,
     Dimension,
@@ -252,6 +253,26 @@ def test_reached_limit_of_pods_is_raised():
         if counterfactual.dimension is Dimension.QUOTA
     }
     assert changes == {"queue/a.spec.capability.pods=4"}
+
+
+def test_queues_with_fewest_workloads_are_tried(monkeypatch):
+    monkeypatch.setattr(under_test, "_MAX_QUEUES", 1)
+    equal = [workload(f"equal-{n}", {"cpu": 9000}, queue="a") for n in range(3)]
+    different = [workload(f"different-{n}", {"cpu": 9000 + n}, queue="b") for n in range(2)]
+    template = JobTemplate((Task("task", 1, PodTemplate(containers=(Container(requests={"cpu": 1000}),))),))
+    own = workload("own", {"cpu": 1000}, queue="c")
+    queues = [Queue(QueueName("a")), Queue(QueueName("b")), Queue(QueueName("c"), capability={"cpu": 0})]
+    engine = build(Policy(), *equal, *different, own, *queues, cluster(cpu=8000))
+    plan_until_stable(engine, NOW)
+    trials = Trials(engine, take_history(engine), NOW, engine.plan(NOW))
+    found = find_counterfactuals(trials, PendingJob(engine.workloads[own.uid], template))
+    chosen = [
+        change.after
+        for counterfactual in found
+        for change in counterfactual.changes
+        if counterfactual.dimension is Dimension.QUEUE
+    ]
+    assert chosen == ["b"]
 
 
 def test_counterfactuals_admit_and_are_minimal():
