@@ -130,8 +130,8 @@ class StartForecaster:
 
     def _simulate(self, future: Future, targets: frozenset[WorkloadUid]) -> dict[WorkloadUid, _Start]:
         saved = self._checkpoint
-        # Every admitted workload of a future starts.
-        policy = replace(saved.policy, startup_timeout_ms=None)
+        # Every admitted workload of a future starts, and no estimator answers its queries.
+        policy = replace(saved.policy, startup_timeout_ms=None, node_estimates=False)
         engine = restore(policy, saved.queues, self._loaded, saved.history, self._now)
         engine.cycle.reason_updates.is_enabled = False
         return _VirtualRun(engine, self._now, future, self._backlog, self._options).run(targets)

@@ -11,6 +11,7 @@ from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.requests import PodSet
 from controller.engine.state.workloads import WorkloadUid
 from controller.forecast import futures as under_test
 from controller.forecast.futures import ForecastOptions, Future, StartForecaster, order_statistic
@@ -20,7 +21,7 @@ from controller.simulator.jobs import JobAction
 from controller.simulator.simulation import Simulation
 from controller.simulator.trace import DEFAULT_GRACE, SimulationSettings
 from tests.draws import draws
-from tests.simulator.traces import START, cluster, job, queue, trace
+from tests.simulator.traces import START, cluster, cpus, job, queue, trace
 
 UID = WorkloadUid
 
@@ -126,6 +127,15 @@ def test_start_waits_for_the_workload_that_frees_its_cluster():
 def test_start_follows_those_of_earlier_workloads():
     workload_trace = trace(*(job(name, 8, runs=10) for name in "abc"))
     assert forecast(workload_trace, "c")[UID("uid-c")].p50 == START + 20_000
+
+
+def test_start_does_not_wait_for_estimators():
+    submission = job("new", 8)
+    pods = (PodSet(tuple(cpus(8).items()), 1, 1),)
+    requirements = replace(submission.workload.requirements, pod_sets=pods)
+    submission = replace(submission, workload=replace(submission.workload, requirements=requirements))
+    workload_trace = trace(submission, policy=Policy(node_estimates=True))
+    assert forecast(workload_trace, "new")[UID("uid-new")].p50 == START
 
 
 def test_start_waits_for_the_configured_grace_period():
