@@ -426,6 +426,8 @@ class Engine:
         self.context.invalidate()
         self.index.update(before, workload)
         self.context.amounts_in_advance.workload_changed(before, workload)
+        if before is not None and (workload is None or workload.state is not WorkloadState.PENDING):
+            self.cycle.starvation_timers.forget_expirations(before.uid)
         if workload is not None:
             self.cycle.startup.track(workload, self.policy.startup_timeout_ms)
             if workload.is_being_evicted:

@@ -153,14 +153,36 @@ def test_reservation_blocks_only_its_cluster_and_says_so():
 
 def test_pauses_between_reservations_grow_without_a_delay():
     policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
-    state, now, granted = Engine(policy), 1_000_000, []
+    state = blocked_by_small(policy)
+    pauses = [later - earlier for earlier, later in pairwise(granted_at(state, 1_000_000, count=5))]
+    assert [round(pause / 1000) for pause in pauses] == [2, 4, 8, 16]
+
+
+def test_pauses_between_reservations_restart_on_admission():
+    policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
+    state = blocked_by_small(policy)
+    now = granted_at(state, 1_000_000, count=4)[-1] + 1
+    state.workload_changed(workload("wide", {"cpu": 4}, on="m", admitted_at=now), now)
+    state.workload_changed(workload("wide", {"cpu": 4}), now)
+    again = granted_at(state, now, count=3)
+    assert [round((at - now) / 1000) for at in again] == [0, 2, 6]
+
+
+def blocked_by_small(policy: Policy) -> Engine:
+    """Return an engine in which a small workload keeps a wide one from its only cluster."""
+    state, now = Engine(policy), 1_000_000
     state.queue_changed(Queue(QueueName("q")))
     state.cluster_changed(cluster("m", cpu=4), now)
     state.workload_changed(workload("small", {"cpu": 1}, on="m", admitted_at=now), now)
     state.workload_changed(workload("wide", {"cpu": 4}), now)
-    while len(granted) < 5:
+    return state
+
+
+def granted_at(state: Engine, now: int, *, count: int) -> list[int]:
+    """Return when the next *count* reservations are granted."""
+    granted = list[int]()
+    while len(granted) < count:
         plan = state.plan(now)
         granted += [now for note in plan.record_updates if note.reservation is not None]
         now = max(plan.wake_at or 0, now + 1)
-    pauses = [later - earlier for earlier, later in pairwise(granted)]
-    assert [round(pause / 1000) for pause in pauses] == [2, 4, 8, 16]
+    return granted
