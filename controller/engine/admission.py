@@ -56,7 +56,7 @@ class AdmissionPass:
         self.admitted: set[WorkloadUid] = {*context.admitted_so_far}
         """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
         self.candidates = context.new_candidates(shares)
-        """The victims of every queue."""
+        """The preemption candidates of every queue."""
         self.borrowing: BorrowingPolicy | None = None
         """The borrowing rules, while reclaim is on."""
         self.may_retry = False
@@ -198,7 +198,7 @@ class AdmissionPass:
         return LeafIterator(leaf, classes, self.shares, self.context.policy, start_together=together)
 
     def _run_fair_share_first(self) -> Steps[None]:
-        """Do the same where the order depends on which heads would borrow (O3).
+        """Admit or skip one head after the other where the order depends on which heads would borrow (O3).
 
         After an admission that leaves most classes without a chance, the order is
         rebuilt from the others.

@@ -149,8 +149,9 @@ def restore(
 def roll_back(
     engine: Engine, queues: Iterable[Queue], workloads: Iterable[Workload], history: History, now: int
 ) -> None:
-    """Return *engine* to an earlier state, of which all that changed since is given: its queues and workloads.
+    """Restore *engine* to the state when *history* was taken.
 
+    *queues* and *workloads* are the earlier versions of all that changed since.
     Neither queues nor workloads nor clusters may have been added or removed since *history* was taken.
     """
     for queue in queues:

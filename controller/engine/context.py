@@ -48,7 +48,10 @@ class SharedResults(Generic[K, V]):
 
 
 class Context:
-    """The parts of the state and the algorithms' caches; only ``Engine`` and the cycle receive all of them."""
+    """The parts of the state and the algorithms' caches, for ``Engine`` and the cycle with its passes.
+
+    Algorithms receive the parts that they read.
+    """
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -76,7 +79,7 @@ class Context:
         self._borrowing: BorrowingPolicy | None = None
         self._active_reservations: ActiveReservations | None = None
         self._reserved_resources: ReservedResources | None = None
-        """The part of them that does not depend on usage; it stays while the reservations are the same."""
+        """The part of the active reservations that does not depend on usage; it changes only with the reservations."""
 
     def invalidate(self) -> None:
         """Discard what follows from workloads and fair shares: one has changed, or a cycle begins."""

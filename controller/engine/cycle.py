@@ -241,7 +241,7 @@ class Cycle:
         pending.unevaluated.clear()
 
     def _classes_of_changed_gangs(self) -> list[WorkloadClass]:
-        """Return the classes of gangs of which a part was added, removed or started."""
+        """Return the classes of the gangs in ``gangs.changed``, and empty that set."""
         gangs = self._context.workloads.gangs
         changed, gangs.changed = gangs.changed, set()
         return self._classes_of_gangs(sorted(changed, key=lambda gang: gang.key))

@@ -114,7 +114,7 @@ class Refusal:
 
     @property
     def is_about_capacity(self) -> bool:
-        """Return whether more capacity would help; all other reasons put a workload on hold (Q4, O5)."""
+        """Return whether it is about capacity; with any other, a workload is no demand and blocks no queue (Q4, O5)."""
         return self.reason in ABOUT_CAPACITY
 
     @property
@@ -129,7 +129,7 @@ def is_advance_reservation(refusal: Refusal) -> bool:
 
 
 def precedence(refusal: Refusal) -> tuple[int, int]:
-    """Return the sort key of refusals: reasons that capacity cannot end come first, then by code.
+    """Return the sort key of refusals: reasons that are not about capacity come first (W3).
 
     Where all clusters together are full, ``InsufficientCapacity`` ranks as a queue limit. A reason that ends at a
     known time comes after those that do not, because its end makes the workload compete again.

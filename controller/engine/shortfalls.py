@@ -1,7 +1,7 @@
 """Lists everything that a pending workload lacks, in the order of the engine's refusals.
 
-Computed on request, never in a cycle. The first shortfall is the workload's pending reason, which ``cycle``
-decides.
+Computed on request, never in a cycle. The first shortfall is the workload's pending reason, which
+``pending_reasons`` finds.
 """
 
 from collections.abc import Iterator, Sequence

@@ -37,7 +37,7 @@ _MAX_BLOCKERS = 3
 _MIN_BLOCKER_SHARE = 0.2
 
 RunTimeOf = Callable[[Workload, int], int]
-"""Returns the run time of a workload that has already run for a time, both in milliseconds; the result is larger."""
+"""Returns the run time of a workload that has already run for a time, which is no longer; in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -243,7 +243,7 @@ class RunTimes:
         return known
 
     def _estimated(self, keys: tuple[Key, ...]) -> Distribution:
-        """Return the distribution of run times divided by estimates; the queue is no level of it."""
+        """Return the distribution of run times divided by estimates, over the same levels."""
         known = self._ratios.get(keys)
         if known is None:
             general = self._estimated(keys[1:]) if keys else _INITIAL_RATIO

@@ -1,1 +1,1 @@
-"""Divides quota among queues and decides whose turn it is."""
+"""Divides quota among queues, and orders workloads between and inside queues."""

@@ -36,7 +36,7 @@ from controller.engine.state.resources import EMPTY, PODS, Resources, first_insu
 from controller.engine.state.workloads import Choice, SchedulingRequirements
 
 LastFit = tuple[int, ClusterName | None]
-"""Generation of the cluster usage at the last check, and a cluster that fitted then."""
+"""``free_count`` of the cluster usage at the last check, and a cluster that fitted then."""
 
 _MAX_UNUSED = 1024
 #: Pod templates of unused requirements: a job may have thousands, of which each takes about 500 bytes.
@@ -226,9 +226,9 @@ class ClassFeasibility:
     """Resources that count for usage ratios: all requested ones except ``pods``."""
     cluster_names: frozenset[ClusterName]
     cached_choice: tuple[int, Choice | Refusal] | None = None
-    """Choice or refusal of one more admission, with the generation of the cluster usage."""
+    """Choice or refusal of one more admission, with the ``version`` of the cluster usage."""
     refused_at: int | None = None
-    """Generation of the cluster usage at the last check of a class that needs several clusters, if it did not fit."""
+    """``free_count`` of the cluster usage when a class that needs several clusters was last found not to fit."""
     last_fit: LastFit | None = None
     """Last fit of a class that needs only one cluster; ``None`` before the first check."""
 
@@ -375,7 +375,7 @@ class FeasibilityCache:
         return chain(sorted(name for name in freed if name < last_fitting_cluster), later)
 
     def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
-        """Say the same for a class that needs several clusters; a refused one waits for a change of its clusters."""
+        """Return whether a class that needs several clusters fits; a refused one waits for a change of its clusters."""
         if class_feasibility.is_monotone and class_feasibility.refused_at is not None:
             freed = self.cluster_usage.freed_since(class_feasibility.refused_at)
             if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):

@@ -269,7 +269,7 @@ _Dominant = tuple[str, int, int]
 
 
 class FixedRank(NamedTuple):
-    """The part of C3's order that stays the same until a cluster is described again."""
+    """The part of C3's order that stays the same until the feasibility cache is cleared."""
 
     name: ClusterName
     preference: int

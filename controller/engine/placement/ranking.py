@@ -23,8 +23,8 @@ from controller.engine.state.workloads import SchedulingRequirements
 class RankedClusters:
     """The clusters of *names* that fit one more workload, in C3's order, and the others by how much they lack.
 
-    *fleet* is their allocatable total. Valid until a cluster is described again. The first ranking costs a sort of all
-    clusters, and each further one a bisection for each cluster that has changed.
+    *fleet* is their allocatable total. Valid until the feasibility cache is cleared. The first ranking costs a sort of
+    all clusters, and each further one a bisection for each cluster that has changed.
     """
 
     def __init__(

@@ -194,7 +194,7 @@ class _Finding:
     fitting_cluster: ClusterName | None
     """A cluster on which they would fit."""
     generation: int
-    """Generation of the cluster usage at the search."""
+    """``free_count`` of the cluster usage at the search."""
 
 
 class ReclaimableCapacity:

@@ -333,7 +333,7 @@ class ClusterAfterEvictions:
         self.parts: list[Workload] = []
         """Parts assigned to the cluster."""
         self.requested: Resources = EMPTY
-        """What must be free for these parts, in addition to what is free now."""
+        """What must be free at once for these parts, including what is reserved in advance."""
         self._free = cluster_state.headroom_after_evictions
         self._victims = victims
         self._evicted = 0

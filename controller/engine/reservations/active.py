@@ -70,11 +70,11 @@ class ActiveReservations:
         self._quota_refusals: dict[_Key, Refusal | None] = {}
         """Refusals by quota reservations, for the current queue shares."""
         self._resolved: dict[_Key, tuple[int, Choice | Refusal]] = {}
-        """Choices or refusals, with the generation of the cluster usage for which they are valid."""
+        """Choices or refusals, with the ``version`` of the cluster usage for which they are valid."""
         self._blocked: dict[QueueName, tuple[int, Slots]] = {}
-        """Blocked requirements, with the generation of the cluster usage for which they are valid."""
+        """Blocked requirements, with the ``version`` of the cluster usage for which they are valid."""
         self._fitting: dict[ReservedCapacity, tuple[int, Slots]] = {}
-        """Requirements that fit next to reserved capacity, with the same generation."""
+        """Requirements that fit next to reserved capacity, with the ``version`` for which they are valid."""
         self._remaining_by_queue: dict[QueueName, _RemainingQuota] = {}
 
     @property

@@ -65,9 +65,9 @@ class Window:
 
     shadow_time: int
     by_queue: dict[QueueName, Resources]
-    """For each queue in which quota is reserved."""
+    """Released, for each queue in which quota is reserved."""
     by_cluster: dict[ClusterName, Resources]
-    """For each cluster on which capacity is reserved."""
+    """Released, for each cluster on which capacity is reserved."""
     next_end: int | None
     """When the next of its releases is expected."""
     backfill_until: int

@@ -38,7 +38,7 @@ class ClusterUsage:
         """How often free capacity of some cluster has increased."""
         self._freed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)
         self._freed_since: dict[int, frozenset[ClusterName]] = {}
-        """Results of ``freed_since``, until the next of *frees*."""
+        """Results of ``freed_since``, cleared when ``free_count`` increases."""
         self.version = 0
         """Changes with every change of any headroom."""
         self._changed: deque[ClusterName] = deque(maxlen=_MAX_REMEMBERED)

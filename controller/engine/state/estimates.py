@@ -215,9 +215,9 @@ class ClusterEstimates:
                 answer.remaining -= times * units_consumed(query_pods, pods)
 
     def invalidate(self, now: int) -> list[tuple[Pods, Answer]]:
-        """Invalidate answers after a change on the cluster; return the refusals that stay valid a little longer.
+        """Drop answers after a change on the cluster; return the refusals that are kept for a while.
 
-        All answers end together, so that no workload overtakes another only because that one was refused recently.
+        A refusal is kept until it is ``MIN_REFUSAL_MS`` old, which bounds how often a query is repeated.
         """
         retained: list[tuple[Pods, Answer]] = []
         for pods, answer in list(self.answers.items()):

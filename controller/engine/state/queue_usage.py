@@ -31,7 +31,7 @@ class QueueUsage:
     def __init__(self, cluster_usage: ClusterUsage) -> None:
         self.queues: dict[QueueName, Queue] = {}
         self.fifo: set[QueueName] = set()
-        """The fifo queues of them."""
+        """Names of the queues with ``dequeueStrategy: fifo``."""
         self.settled: dict[QueueName, Resources] = {}
         """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
@@ -39,7 +39,7 @@ class QueueUsage:
         self.changed: set[QueueName] = set()
         """Queues with other usage since this was last emptied."""
         self.on_usage_change: list[Callable[[Node], None]] = []
-        """Called with the queue of the tree whose settled usage, with its ancestors', has changed."""
+        """Called with the node of a queue after its settled usage, and so that of its ancestors, has changed."""
         self.latest_quota: Quota | None = None
         """The quota returned last; ``None`` before the first one."""
         self._cluster_usage = cluster_usage
