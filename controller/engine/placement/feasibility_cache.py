@@ -347,24 +347,24 @@ class FeasibilityCache:
             return self._fits_several(class_feasibility)
         names: Iterable[ClusterName] = class_feasibility.candidates.names
         if class_feasibility.last_fit is not None:
-            checked_generation, cluster = class_feasibility.last_fit
+            free_count, cluster = class_feasibility.last_fit
             if cluster is not None and self.fits_on(class_feasibility, cluster):
                 return True
-            if cluster is None and checked_generation == self.cluster_usage.free_count:
+            if cluster is None and free_count == self.cluster_usage.free_count:
                 return False
-            names = self._clusters_to_check(class_feasibility, checked_generation, cluster)
+            names = self._clusters_to_check(class_feasibility, free_count, cluster)
         cluster = next((name for name in names if self.fits_on(class_feasibility, name)), None)
         class_feasibility.last_fit = self.cluster_usage.free_count, cluster
         return cluster is not None
 
     def _clusters_to_check(
-        self, class_feasibility: ClassFeasibility, checked_generation: int, last_fitting_cluster: ClusterName | None
+        self, class_feasibility: ClassFeasibility, free_count: int, last_fitting_cluster: ClusterName | None
     ) -> Iterable[ClusterName]:
         """Return the clusters that may fit now that the last fitting cluster no longer does, by name.
 
         Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
         """
-        freed = self.cluster_usage.freed_since(checked_generation)
+        freed = self.cluster_usage.freed_since(free_count)
         names = class_feasibility.candidates.names
         if freed is None:
             return names

@@ -193,7 +193,7 @@ class _Finding:
     fits: bool
     fitting_cluster: ClusterName | None
     """A cluster on which they would fit."""
-    generation: int
+    free_count: int
     """``free_count`` of the cluster usage at the search."""
 
 
@@ -293,7 +293,7 @@ class ReclaimableCapacity:
         ):
             return before.fitting_cluster
         if before is not None and before.fitting_cluster is None:
-            freed = self._cluster_usage.freed_since(before.generation)
+            freed = self._cluster_usage.freed_since(before.free_count)
             if freed is not None:
                 names = tuple(name for name in names if name in freed or name in self._gained)
         return next((name for name in names if self._free_capacity(name).fits(feasibility.requirements)), None)
