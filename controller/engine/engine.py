@@ -262,8 +262,8 @@ class Engine:
         return self.index.with_reservation
 
     @property
-    def reserved_quota(self) -> list[Resources]:
-        """Return what each head reservation sets aside for now, in all queues together (O6, O9)."""
+    def quota_set_aside(self) -> list[Resources]:
+        """Return what each head reservation sets aside, over all queues (O6, O9)."""
         active = self.context.active_reservations()
         return active.set_aside() if active is not None else []
 

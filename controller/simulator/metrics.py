@@ -72,7 +72,7 @@ class IdleCapacity:
         nominated = total(
             workload.nomination.requests for workload in state.nominated.values() if workload.nomination is not None
         )
-        reserved, blocked = total(state.reserved_quota), total(_blocked_by_reservations(state))
+        reserved, blocked = total(state.quota_set_aside), total(_blocked_by_reservations(state))
         root, usage = quota.tree.root, quota.allocated[ROOT]
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
