@@ -14,7 +14,7 @@ from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.policy import Policy
 from controller.engine.preemption.candidates import PreemptionCandidates, ReclaimableCapacity
 from controller.engine.reservations.active import ActiveReservations
-from controller.engine.reservations.advance import AdvanceAmounts
+from controller.engine.reservations.advance import AdvanceReservationTracker
 from controller.engine.reservations.backfill import BackfillWindows
 from controller.engine.reservations.reserved import ReservedResources, reservation_demands, reserved_resources
 from controller.engine.state.cluster_usage import ClusterUsage
@@ -66,8 +66,8 @@ class Context:
         self.shares = FairShareTracker(self.queue_usage, self.pending)
         self.ageing = PriorityAgeing(policy.ageing, self.pending)
         self.order = PendingOrder(policy, self.workloads, self.queue_usage, self.shares, self.ageing)
-        self.amounts_in_advance = AdvanceAmounts(self.workloads, self.cluster_usage)
-        self.windows = BackfillWindows(self.workloads, self.feasibility_cache, self.amounts_in_advance)
+        self.advance_reservation_tracker = AdvanceReservationTracker(self.workloads, self.cluster_usage)
+        self.windows = BackfillWindows(self.workloads, self.feasibility_cache, self.advance_reservation_tracker)
         self.planned_at = 0
         """When the last cycle began, in milliseconds."""
         self.changes = 0

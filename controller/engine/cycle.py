@@ -49,7 +49,7 @@ class Cycle:
         )
         self.idle_reservations = self._reservations.idle
         self._advance_reservations = AdvanceReservations(
-            context.workloads, context.queue_usage, context.amounts_in_advance, assume
+            context.workloads, context.queue_usage, context.advance_reservation_tracker, assume
         )
 
     def steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
@@ -62,7 +62,7 @@ class Cycle:
         context.planned_at = now
         # Results cached for queries since the last cycle may be outdated by changes of queues and clusters.
         context.invalidate()
-        context.amounts_in_advance.refresh(context.policy.advance_reservations, now)
+        context.advance_reservation_tracker.refresh(context.policy.advance_reservations, now)
         context.fitting_index.renumber()
         stale: dict[WorkloadClass, None] = {}
         changed: set[QueueName] = set()

@@ -425,7 +425,7 @@ class Engine:
             self.context.changes += self.estimate_tracker.workload_changed(before, workload, now)
         self.context.invalidate()
         self.index.update(before, workload)
-        self.context.amounts_in_advance.workload_changed(before, workload)
+        self.context.advance_reservation_tracker.workload_changed(before, workload)
         if before is not None and (workload is None or workload.state is not WorkloadState.PENDING):
             self.cycle.starvation_timers.forget_expirations(before.uid)
         if workload is not None:

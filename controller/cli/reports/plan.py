@@ -107,7 +107,9 @@ def _advance_reservation(snapshot: Snapshot, reservation: AdvanceReservation) ->
         evict=reservation.evicts,
         in_force=reservation.since <= snapshot.now,
         overlapping=sum(end is None or end > reservation.since for end in ends),
-        missing=positive_quantities(snapshot.state.context.amounts_in_advance.missing(reservation, snapshot.now)),
+        missing=positive_quantities(
+            snapshot.state.context.advance_reservation_tracker.missing(reservation, snapshot.now)
+        ),
     )
 
 

@@ -17,7 +17,7 @@ from controller.engine.policy import AdvanceReservation, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import expected_end
 from controller.engine.reservations.expected_ends import ExpectedEnds, ReservationNames, by_reservations
-from controller.engine.state.amounts_in_advance import AmountsInAdvance, AmountsInForce, ReservationBegin
+from controller.engine.state.amounts_in_advance import AmountsInAdvance, ReservationBegin, ReservationInForce
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
@@ -135,7 +135,7 @@ def idle_for(reservation: AdvanceReservation, cluster_usage: ClusterUsage) -> Re
     return total(idle)
 
 
-class AdvanceAmounts:
+class AdvanceReservationTracker:
     """Computes what reservations of amounts keep free on each cluster; ``refresh`` at the begin of a cycle."""
 
     def __init__(self, workloads: WorkloadIndex, cluster_usage: ClusterUsage) -> None:
@@ -310,15 +310,15 @@ def _reserved(
 
 def _in_force(
     reservations: Iterable[AdvanceReservation], reserved: Mapping[ReservationNames, Resources]
-) -> tuple[AmountsInForce, ...]:
+) -> tuple[ReservationInForce, ...]:
     """Return what each of *reservations* lacks while its workloads use what is *reserved*; each charge counts once."""
-    uncounted, in_force = {**reserved}, list[AmountsInForce]()
+    uncounted, in_force = {**reserved}, list[ReservationInForce]()
     for reservation in reservations:
         lacking = reservation.amounts
         for names, charge in uncounted.items():
             if reservation.name in names:
                 lacking, uncounted[names] = positive(remaining(lacking, charge)), positive(remaining(charge, lacking))
-        in_force.append(AmountsInForce(reservation.name, reservation.amounts, lacking))
+        in_force.append(ReservationInForce(reservation.name, reservation.amounts, lacking))
     return tuple(in_force)
 
 
@@ -339,7 +339,7 @@ class AdvanceReservations:
     """Evicts what still runs where a reservation begins, where that is asked for."""
 
     def __init__(
-        self, workloads: WorkloadIndex, queue_usage: QueueUsage, amounts: AdvanceAmounts, assume: Assume
+        self, workloads: WorkloadIndex, queue_usage: QueueUsage, amounts: AdvanceReservationTracker, assume: Assume
     ) -> None:
         self._workloads = workloads
         self._queue_usage = queue_usage

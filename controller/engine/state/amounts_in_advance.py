@@ -7,7 +7,7 @@ from controller.engine.state.resources import EMPTY, Resources, elementwise_max,
 
 
 @dataclass(frozen=True, slots=True)
-class AmountsInForce:
+class ReservationInForce:
     """The amounts of one reservation that is in force when one of the cluster's reservations begins."""
 
     name: str
@@ -20,7 +20,7 @@ class AmountsInForce:
 class ReservationBegin:
     """The reservations in force when the first of them begins, or now where it has begun."""
 
-    in_force: tuple[AmountsInForce, ...]
+    in_force: tuple[ReservationInForce, ...]
     released: Resources = EMPTY
     """What running workloads are expected to release until then."""
 
