@@ -142,12 +142,12 @@ class PreemptionPass:
         return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
     def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
-        return (self._policy.reclaim.enabled and self._is_entitled(leaf, workload_class.charge)) or (
+        return (self._policy.reclaim.enabled and self._stays_within_fair_share(leaf, workload_class.charge)) or (
             self._policy.preemption.enabled
             and any(victim.priority < workload_class.head.priority for victim in self._candidates.in_queue(leaf.name))
         )
 
-    def _is_entitled(self, leaf: Node, charge: Resources) -> bool:
+    def _stays_within_fair_share(self, leaf: Node, charge: Resources) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in charge.items())
         return asks and self._shares.first_above_fair_share(leaf, charge) is None
 
@@ -180,7 +180,7 @@ class PreemptionPass:
             plan = self._find_plan(head, parts, charge)
             if plan is not None and not self._are_estimates_settled(plan[0]):
                 plan = None
-            may_succeed_later = not self._is_entitled(head.leaf, charge)
+            may_succeed_later = not self._stays_within_fair_share(head.leaf, charge)
         if plan is None and not may_succeed_later:
             self._failed.update(self._classes_tried_with(head))
         return plan
@@ -251,7 +251,7 @@ class PreemptionPass:
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
-        if not self._policy.reclaim.enabled or not self._is_entitled(head.leaf, charge):
+        if not self._policy.reclaim.enabled or not self._stays_within_fair_share(head.leaf, charge):
             return False
         turned_at = self._context.cluster_usage.usability_changed_at
         if turned_at is None or turned_at + TOPOLOGY_COOLDOWN_MS <= self._admission.now:

@@ -63,9 +63,9 @@ def divide(amount: int | Fraction, claims: Iterable[Claim]) -> dict[str, Fractio
     curves = [_surplus(claim, unit) for claim in children]
     if sum(curve.full for curve in curves) <= whole:
         return {claim.name: Fraction(curve.full, unit) for claim, curve in zip(children, curves, strict=True)}
-    entitled = [_base(claim, unit) for claim in children]
-    if sum(curve.full for curve in entitled) > whole:
-        curves = entitled
+    first_step = [_base(claim, unit) for claim in children]
+    if sum(curve.full for curve in first_step) > whole:
+        curves = first_step
     rise, per = _level(curves, whole)
     return {
         claim.name: Fraction(curve.amount_at(rise, per), per * unit)

@@ -87,11 +87,11 @@ class QueueShares:
     """
 
     def __init__(
-        self, quota: Quota, entitlements: FairShares, tenants: Mapping[tuple[QueueName, str], Resources]
+        self, quota: Quota, fair_shares: FairShares, by_namespace: Mapping[tuple[QueueName, str], Resources]
     ) -> None:
         self.quota = quota
-        self.fair_shares = entitlements
-        self.by_namespace = tenants
+        self.fair_shares = fair_shares
+        self.by_namespace = by_namespace
         """Usage of each namespace in each queue."""
         self.changes = 0
         """How often fair shares have changed."""
@@ -139,8 +139,8 @@ class QueueShares:
 
     def lacking_fair_share(self, queue: QueueName, charges: RequestIndex) -> Slots:
         """Return those of *charges* with a resource of which *queue* has no fair share; its ratio is infinite then."""
-        entitled = self._weights_of(queue).weights
-        return charges.exceeding({name: 0 for name in charges.resources if name not in entitled and name != PODS})
+        shared = self._weights_of(queue).weights
+        return charges.exceeding({name: 0 for name in charges.resources if name not in shared and name != PODS})
 
     def namespace_ratio(self, queue: QueueName, namespace: str) -> UsageRatio:
         """Return the namespace's usage divided by the queue's fair share, dominant over resources (O2)."""
