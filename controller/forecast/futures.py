@@ -37,7 +37,7 @@ _MAX_BLOCKERS = 3
 _MIN_BLOCKER_SHARE = 0.2
 
 RunTimeOf = Callable[[Workload, int], int]
-"""Returns the run time of a workload that has already run for a time, which is no longer; in milliseconds."""
+"""Returns the run time of a workload that has already run for a time, in milliseconds; at least that time."""
 
 
 @dataclass(frozen=True, slots=True)
