@@ -79,7 +79,7 @@ class Engine:
             for uid in self.workloads:
                 self.index.expires_at(0, uid)
         self.context.policy = self.context.order.policy = policy
-        if self.cluster_usage.update_descriptions(policy.with_node_shapes):
+        if self.cluster_usage.replace_clusters(policy.with_node_shapes):
             self._clusters_changed()
         self.context.changes += 1
         waiting = [workload for workload in self.workloads.values() if workload.state is WorkloadState.PENDING]

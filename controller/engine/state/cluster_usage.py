@@ -120,15 +120,15 @@ class ClusterUsage:
         if self._is_estimating or not is_as_before or cluster_state.external_usage != external_usage:
             self._has_changed(cluster_state, gained_capacity=True)
 
-    def update_descriptions(self, described: Callable[[Cluster], Cluster]) -> bool:
-        """Replace each cluster by what *described* returns for it; return whether any cluster changed."""
-        changed = False
+    def replace_clusters(self, changed: Callable[[Cluster], Cluster]) -> bool:
+        """Replace each cluster by what *changed* returns for it; return whether any is different."""
+        is_different = False
         for cluster_state in self:
-            cluster = described(cluster_state.cluster) if cluster_state.cluster is not None else None
+            cluster = changed(cluster_state.cluster) if cluster_state.cluster is not None else None
             if cluster != cluster_state.cluster:
-                cluster_state.cluster, changed = cluster, True
+                cluster_state.cluster, is_different = cluster, True
                 self._has_changed(cluster_state, gained_capacity=True)
-        return changed
+        return is_different
 
     def _has_changed(self, cluster_state: ClusterState, *, gained_capacity: bool) -> None:
         self._next_version(cluster_state.name)
