@@ -64,8 +64,8 @@ class AdmissionPass:
         self._refused_borrowing = False
         self._has_relaxed_reservations = False
         """Whether an admission has made reservations bind fewer workloads, since they were tried again."""
-        self._wanted: tuple[Slots, AbstractSet[int]] = 0, frozenset()
-        """The requirements of the leaf opened last, as a set of slots in both forms."""
+        self._opened_slots: tuple[Slots, AbstractSet[int]] = 0, frozenset()
+        """The slots with which a leaf was opened last, as bits and as a set."""
         self._most = most
         self._gang_trials = SharedResults[HyperJobGang, GangTrial]()
         self._heads = SharedResults[None, FifoHeads]()
@@ -191,9 +191,9 @@ class AdmissionPass:
         return contest
 
     def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
-        if self._wanted[0] != fitting:
-            self._wanted = fitting, frozenset(slots_in(fitting))
-        classes = finish(_leaf_classes(self.context, self.quota, leaf, self._wanted[1]))
+        if self._opened_slots[0] != fitting:
+            self._opened_slots = fitting, frozenset(slots_in(fitting))
+        classes = finish(_leaf_classes(self.context, self.quota, leaf, self._opened_slots[1]))
         together = self.context.workloads.gangs.is_all_or_nothing
         return LeafIterator(leaf, classes, self.shares, self.context.policy, start_together=together)
 

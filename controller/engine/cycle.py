@@ -275,12 +275,12 @@ class Cycle:
             admission.admit_nominated(self._nominations)
         return [update for update in updates if update.workload.uid not in admission.admitted]
 
-    def _queues_to_check(self, changed: Iterable[QueueName], judged: Iterable[WorkloadClass]) -> set[QueueName]:
+    def _queues_to_check(self, changed: Iterable[QueueName], evaluated: Iterable[WorkloadClass]) -> set[QueueName]:
         """Return the queues whose first blocked workload may have changed."""
         pending = self._context.pending
         if self._context.policy.is_by_tenant:
             return {*pending.queues, *self.starvation_timers.heads}
-        return {*changed, *pending.changed, *(workload_class.queue for workload_class in judged)}
+        return {*changed, *pending.changed, *(workload_class.queue for workload_class in evaluated)}
 
     def _requirements_with_changed_stage(self, quota: Quota) -> list[int]:
         """Return the requirements that pass more or fewer filters than in the last cycle."""

@@ -45,8 +45,8 @@ class StartupBackoff:
     def message(self) -> str:
         """Return the failure in words."""
         if self.moved_to:
-            who = "it" if self.caused_failure else "a part that its HyperJob needs"
-            return f"{who} was moved to {', '.join(self.moved_to)}, where it does not fit"
+            subject = "it" if self.caused_failure else "a part that its HyperJob needs"
+            return f"{subject} was moved to {', '.join(self.moved_to)}, where it does not fit"
         if not self.caused_failure:
             return "a part that its HyperJob needs did not start in time"
         return f"it did not start on {', '.join(self.excluded_clusters) or 'any cluster'} in time"

@@ -42,7 +42,7 @@ class EstimateTracker:
 
         Return whether clusters must be queried again.
         """
-        has_doubts = False
+        must_query_again = False
         old, new = _unobserved_pods(before), _unobserved_pods(workload)
         for name in sorted(
             _charged_clusters(before) - _charged_clusters(workload) | {name for name in old if name not in new}
@@ -50,12 +50,12 @@ class EstimateTracker:
             estimates = self._cluster_usage.cluster_state(name).estimates
             if estimates is not None and before is not None:
                 estimates.unobserved_pods.pop(before.uid, None)
-                has_doubts |= self.invalidate(name, now)
+                must_query_again |= self.invalidate(name, now)
         for name in sorted(name for name in new if name not in old):
             estimates = self._cluster_usage.cluster_state(name).estimates
             if estimates is not None and workload is not None:
                 estimates.add_unobserved(workload.uid, new[name])
-        return has_doubts
+        return must_query_again
 
     def invalidate(self, name: ClusterName, now: int) -> bool:
         """Invalidate the answers of a changed cluster; say whether there were any."""

@@ -326,14 +326,14 @@ class ClusterUsage:
         """
         if before.reported == after.reported:
             return False
-        sites = [self.cluster_state(cluster_charge.cluster) for cluster_charge in after.cluster_charges]
-        for cluster_state, cluster_charge in zip(sites, after.cluster_charges, strict=True):
+        cluster_states = [self.cluster_state(cluster_charge.cluster) for cluster_charge in after.cluster_charges]
+        for cluster_state, cluster_charge in zip(cluster_states, after.cluster_charges, strict=True):
             cluster_state.reported = (add if after.reported else subtract)(
                 cluster_state.reported, cluster_charge.charge
             )
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
-        return any(cluster_state.may_external_usage_fall for cluster_state in sites)
+        return any(cluster_state.may_external_usage_fall for cluster_state in cluster_states)
 
     def refresh(self, now: int, settle_ms: int) -> None:
         """Update external usage wherever it may have changed."""
