@@ -15,7 +15,7 @@ from msgspec import structs
 
 from controller.api.bindings import Suspension
 from controller.cache.record import AdmissionRecord
-from controller.engine.placement.filter import is_effective
+from controller.engine.placement.filter import has_effective_spread
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ApiKind, Assignment, Cluster, ClusterName, Placement
 from controller.engine.state.hierarchy import Queue, QueueName
@@ -452,7 +452,7 @@ def is_duplicated(placement: Placement) -> bool:
     """Whether a workload that is not divided may be placed on more than one cluster."""
     names = placement.affinity.names if placement.affinity is not None else ()
     limits = [constraint for constraint in placement.spread if constraint.by == "cluster" and constraint.maximum == 1]
-    return len(names) != 1 and not (limits and is_effective(placement))
+    return len(names) != 1 and not (limits and has_effective_spread(placement))
 
 
 def aborted_reason(binding: CachedBinding) -> Refusal | None:

@@ -223,9 +223,10 @@ class Cycle:
         # Whether a part can be admitted depends on the others.
         gangs = dict.fromkeys(workload_class.gang for workload_class in classes)
         groups += [(gang, self._classes_of_gangs([gang])) for gang in gangs if gang is not None]
-        refusals = {name: tree.refusal(name) for name in {each.queue for _, group in groups for each in group}}
+        queues = {workload_class.queue for _, group in groups for workload_class in group}
+        refusals = {name: tree.refusal(name) for name in queues}
         for gang, group in groups:
-            before = [(each.charge, each.inadmissible is None) for each in group]
+            before = [(workload_class.charge, workload_class.inadmissible is None) for workload_class in group]
             for workload_class in group:
                 workload_class.charge = context.feasibility_cache.get(workload_class.requirements).charge
                 closed = refusals[workload_class.queue]

@@ -77,7 +77,7 @@ class Engine:
             self._clusters_changed()
         if policy.advance_reservations != self.policy.advance_reservations:
             for uid in self.workloads:
-                self.index.expires_at(0, uid)
+                self.index.add_expiry(0, uid)
         self.context.policy = self.context.order.policy = policy
         if self.cluster_usage.replace_clusters(policy.with_node_shapes):
             self._clusters_changed()
@@ -363,7 +363,7 @@ class Engine:
         if workload.state is not WorkloadState.PENDING or not (reservations or is_reserved):
             return workload
         if (change_at := next_change(reservations, workload, now)) is not None:
-            self.index.expires_at(change_at, workload.uid)
+            self.index.add_expiry(change_at, workload.uid)
         requirements, reserved = workload.requirements, reserved_clusters(reservations, workload, now)
         reserved_by = reserved_amounts(reservations, workload, now)
         if (reserved, reserved_by) == (requirements.reserved_clusters, requirements.amounts_reserved_by):
@@ -373,7 +373,7 @@ class Engine:
 
     def _add_pending(self, workload: Workload) -> None:
         if workload.admission is not None and workload.admission.ends_at is not None:
-            self.index.expires_at(workload.admission.ends_at, workload.uid)
+            self.index.add_expiry(workload.admission.ends_at, workload.uid)
         forbidden = self.policy.refusal(
             workload.namespace, workload.queue, workload.priority_class, *workload.details.task_classes
         )
@@ -387,7 +387,7 @@ class Engine:
         self.index.on_hold.setdefault(workload.queue, {})[workload.uid] = refusal
         self.cycle.reason_updates.unpublished.add(workload.uid)
         if refusal.until is not None:
-            self.index.expires_at(refusal.until, workload.uid)
+            self.index.add_expiry(refusal.until, workload.uid)
 
     def _expire_holds(self, now: int) -> None:
         """Return workloads whose hold has expired by *now* to the competition, and free charges that have expired."""

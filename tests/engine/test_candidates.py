@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller.engine.placement import filter as under_test
-from controller.engine.placement.filter import CandidateCache, Candidates, Exclusion, candidates, targets
+from controller.engine.placement.filter import CandidateCache, Candidates, Exclusion, candidates, wanted_copies
 from controller.engine.state.clusters import (
     Affinity,
     ApiKind,
@@ -338,7 +338,7 @@ def test_cluster_fields_are_compared_as_integers(provider: str, requirement: Req
     ],
 )
 def test_spread_bounds_the_clusters_of_a_duplicated_workload(placement: Placement, expected: int | None):
-    assert targets(shape(placement)) == expected
+    assert wanted_copies(shape(placement)) == expected
 
 
 @pytest.mark.parametrize(("entries", "is_cached"), [(2, True), (1, False)])

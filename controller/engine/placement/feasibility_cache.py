@@ -16,7 +16,7 @@ from controller.engine.placement.filter import (
     Exclusion,
     FindCandidates,
     candidates,
-    targets,
+    wanted_copies,
 )
 from controller.engine.placement.fit import (
     FreeCapacity,
@@ -104,8 +104,8 @@ def copies(requirements: SchedulingRequirements, names: Sequence[ClusterName]) -
     """Return how many of the candidates *names* get a full copy (D5)."""
     if requirements.is_divided:
         return 1
-    copies_wanted = targets(requirements)
-    return len(names) if copies_wanted is None else min(copies_wanted, len(names))
+    most = wanted_copies(requirements)
+    return len(names) if most is None else min(most, len(names))
 
 
 def _exceeds_every_cluster(

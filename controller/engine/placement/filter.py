@@ -48,14 +48,14 @@ def has_property(cluster: Cluster, spread: Spread) -> bool:
     return spread.by not in _PROPERTIES or _PROPERTIES[spread.by](cluster)
 
 
-def is_effective(placement: Placement) -> bool:
+def has_effective_spread(placement: Placement) -> bool:
     """Say whether the spread constraints are effective: static weights override them."""
     return bool(placement.spread) and not (placement.divided and placement.weights)
 
 
 def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Spread | None:
     """Return the constraint that *clusters* do not satisfy, or by which Karmada cannot group."""
-    if not is_effective(placement):
+    if not has_effective_spread(placement):
         return None
     by_field = {spread.by: spread for spread in placement.spread}
     region, cluster = by_field.get("region"), by_field.get("cluster")
@@ -74,7 +74,7 @@ def select_clusters(placement: Placement, ranked: Sequence[Cluster], *, size: _S
     """
     if not ranked or unmet_constraint(placement, ranked) is not None:
         return ()
-    if not is_effective(placement):
+    if not has_effective_spread(placement):
         return tuple(ranked)
     by_field = {spread.by: spread for spread in placement.spread}
     cluster = by_field.get("cluster")
@@ -283,14 +283,14 @@ def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
     return *where, cluster.taints, cluster.enablements, cluster.deleting
 
 
-def targets(requirements: SchedulingRequirements) -> int | None:
+def wanted_copies(requirements: SchedulingRequirements) -> int | None:
     """Return how many of its candidates run a full copy of an indivisible workload, ``None`` for all (D5).
 
     With a spread by region Karmada takes one cluster of each region first, so that
     there are never fewer than regions.
     """
     constraints = {spread.by: spread for spread in requirements.placement.spread}
-    if not is_effective(requirements.placement):
+    if not has_effective_spread(requirements.placement):
         return None
     regions = constraints["region"].minimum if "region" in constraints else 0
     if "cluster" not in constraints:
@@ -379,7 +379,7 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
 
 def is_placed_by_karmada(requirements: SchedulingRequirements) -> bool:
     """Return whether Karmada chooses among the candidates, because a workload is divided or copied to several."""
-    return requirements.is_divided or targets(requirements) != 1
+    return requirements.is_divided or wanted_copies(requirements) != 1
 
 
 def untolerated_taints(cluster: Cluster, placement: Placement) -> tuple[Taint, ...]:

@@ -131,7 +131,7 @@ class WorkloadIndex:
         self._expiring: set[tuple[int, WorkloadUid]] = set()
         """The same, to add nothing twice."""
 
-    def expires_at(self, at: int, uid: WorkloadUid) -> None:
+    def add_expiry(self, at: int, uid: WorkloadUid) -> None:
         """Remember that a hold or the charge of a workload expires at *at*, or its reserved clusters change."""
         if (at, uid) not in self._expiring:
             self._expiring.add((at, uid))
