@@ -59,8 +59,8 @@ class ReservationPlanner:
             return {workload.uid: charges} if charges else {}
         sorter = PartSorter(self._placeable_parts(gang), self._workloads.pending, self.feasibility_cache)
         for order in PartOrder:
-            sparing = order is not PartOrder.BY_NAME
-            placer = ReservationPlacer(self.feasibility_cache, unavailable, sparing=sparing)
+            best_fit = order is not PartOrder.BY_NAME
+            placer = ReservationPlacer(self.feasibility_cache, unavailable, best_fit=best_fit)
             # Parts with a reservation come first.
             parts = sorted(sorter.in_order(order), key=lambda part: part.reservation is None)
             placed = self._place_gang(gang, parts, placer)
@@ -109,14 +109,14 @@ class ReservationPlanner:
 class ReservationPlacer:
     """Places reservations on clusters, next to those already assigned to other parts of the same HyperJob.
 
-    With *sparing* it takes clusters with the least capacity left over in place of those with the smallest
+    With *best_fit* it takes clusters with the least capacity left over in place of those with the smallest
     shortage, so that more parts fit together.
     """
 
     def __init__(
-        self, feasibility_cache: FeasibilityCache, unavailable: Collection[ClusterName], *, sparing: bool = False
+        self, feasibility_cache: FeasibilityCache, unavailable: Collection[ClusterName], *, best_fit: bool = False
     ) -> None:
-        self.best_fit = sparing
+        self._best_fit = best_fit
         self._feasibility_cache = feasibility_cache
         self._cluster_usage = feasibility_cache.cluster_usage
         self._unavailable = unavailable
@@ -148,7 +148,7 @@ class ReservationPlacer:
     def _search(
         self, requirements: SchedulingRequirements, names: Sequence[ClusterName], copies: int
     ) -> ClusterReservations:
-        free = [] if self.best_fit else [self._free_now(name) for name in names]
+        free = [] if self._best_fit else [self._free_now(name) for name in names]
         if free and (charges := _choose_charges(requirements, free, copies)):
             return charges
         when_empty = [self._free_when_empty(name) for name in names]
