@@ -262,7 +262,7 @@ class _VirtualRun:
     def _blockers(self, decision: Admit) -> tuple[Blocker, ...]:
         """Return the workloads whose end let it start: those that ended just before, on its clusters if any did."""
         own = {assignment.name for assignment in decision.clusters}
-        freed = [Blocker(workload, next(iter(_clusters(workload.admission)), None)) for workload in self._freed]
+        freed = [Blocker(workload, min(_clusters(workload.admission), default=None)) for workload in self._freed]
         on_same = [
             Blocker(workload, min(shared))
             for workload in self._freed
