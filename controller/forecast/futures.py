@@ -272,7 +272,7 @@ class _VirtualRun:
 
 
 def _clusters(admission: Admission | None) -> set[ClusterName]:
-    return {charge.cluster for charge in admission.cluster_charges} if admission is not None else set()
+    return admission.clusters if admission is not None else set()
 
 
 def _backlog(engine: Engine) -> _Backlog:

@@ -169,7 +169,7 @@ class EstimateTracker:
 
 def _charged_clusters(workload: Workload | None) -> set[ClusterName]:
     admission = workload.admission if workload is not None else None
-    return {cluster_charge.cluster for cluster_charge in admission.cluster_charges} if admission is not None else set()
+    return admission.clusters if admission is not None else set()
 
 
 def _unobserved_pods(workload: Workload | None) -> dict[ClusterName, Pods]:

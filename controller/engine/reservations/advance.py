@@ -326,7 +326,7 @@ def _clusters_of(workload: Workload | None) -> set[ClusterName]:
     """Return the clusters of an admitted workload."""
     if workload is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return set()
-    return {charge.cluster for charge in workload.admission.cluster_charges}
+    return workload.admission.clusters
 
 
 def _charge_on(workload: Workload, name: ClusterName) -> Resources:

@@ -320,8 +320,8 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
         has_failed = after.state is WorkloadState.PENDING and not (before.is_being_evicted or before.has_run)
         if has_failed or after.state is WorkloadState.FINISHED:
             return set()
-    remaining = after.admission.cluster_charges if after is not None and after.admission is not None else ()
-    return {charge.cluster for charge in before.admission.cluster_charges} - {charge.cluster for charge in remaining}
+    remaining = after.admission.clusters if after is not None and after.admission is not None else set()
+    return before.admission.clusters - remaining
 
 
 def _without(admission: Admission, part: Admission) -> Admission:

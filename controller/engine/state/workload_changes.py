@@ -59,7 +59,7 @@ def with_placement_time(before: Workload | None, workload: Workload, now: int) -
     else:
         has_changed = (
             before.details.unplaced != details.unplaced
-            or _clusters(before.admission) != _clusters(workload.admission)
+            or before.admission.clusters != workload.admission.clusters
             # Where it ran or had no pods, as a Deployment of zero replicas, it has pods to start now.
             or (before.has_run and not workload.has_run)
         )
@@ -67,10 +67,6 @@ def with_placement_time(before: Workload | None, workload: Workload, now: int) -
     return (
         workload if placed_at == details.placed_at else replace(workload, details=replace(details, placed_at=placed_at))
     )
-
-
-def _clusters(admission: Admission) -> set[ClusterName]:
-    return {cluster_charge.cluster for cluster_charge in admission.cluster_charges}
 
 
 def _eviction_factors(workload: Workload) -> tuple[object, ...]:

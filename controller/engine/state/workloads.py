@@ -147,6 +147,11 @@ class Admission:
     raised_by: int = 0
     """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
 
+    @property
+    def clusters(self) -> set[ClusterName]:
+        """Return the clusters with a part of the charge."""
+        return {cluster_charge.cluster for cluster_charge in self.cluster_charges}
+
 
 @dataclass(frozen=True, slots=True)
 class Nomination:
