@@ -222,8 +222,8 @@ class PendingRequirements:
 class PendingWorkloads:
     """All pending workloads that compete, by equivalence class."""
 
-    def __init__(self, *, is_by_tenant: bool = False) -> None:
-        self.is_by_tenant = is_by_tenant
+    def __init__(self) -> None:
+        self.is_by_tenant = False
         """Whether new classes hold workloads of one namespace only."""
         self.is_by_run_time = False
         """Whether new classes hold workloads of about one run time only."""
