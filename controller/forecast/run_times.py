@@ -160,10 +160,6 @@ class RunTimes:
         """Yield the histories, the least recently used first."""
         yield from self._histories.items()
 
-    def history(self, profile: JobProfile) -> RunHistory:
-        """Return the runs of equal jobs; empty where there are none."""
-        return self._histories.get(keys_of(profile)[0]) or RunHistory()
-
     def record(self, profile: JobProfile, run: Run) -> None:
         """Add the end of a run at every level."""
         bounded = run._replace(seconds=min(max(run.seconds, 1), MAX_SECONDS))

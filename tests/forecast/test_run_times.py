@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from controller.forecast import run_times as learned
 from controller.forecast.codec import MAX_BYTES, RunTimesError, decode_run_times, encode_run_times
 from controller.forecast.distribution import Distribution, WeightedTime, with_censored
-from controller.forecast.run_times import JobProfile, Level, Outcome, Run, RunTimes
+from controller.forecast.run_times import JobProfile, Level, Outcome, Run, RunHistory, RunTimes, keys_of
 from tests.draws import draws
 
 TRAIN = JobProfile("a", "ml", "train", "nvidia.com/gpu=8")
@@ -25,6 +25,11 @@ def trained(*seconds: int, profile: JobProfile = TRAIN, estimate: int = 0) -> Ru
     for run_time in seconds:
         run_times.record(profile, Run(run_time, estimate=estimate))
     return run_times
+
+
+def history(run_times: RunTimes, profile: JobProfile) -> RunHistory:
+    """Return the runs of equal jobs; empty where there are none."""
+    return dict(run_times).get(keys_of(profile)[0], RunHistory())
 
 
 @draws(200)
@@ -72,7 +77,7 @@ def test_evictions_make_run_times_longer():
     for _ in range(6):
         evicted.record(TRAIN, Run(500, Outcome.EVICTED))
     assert evicted.distribution(TRAIN).fraction(500) < plain.distribution(TRAIN).fraction(500)
-    assert len(evicted.history(TRAIN).runs) == 12
+    assert len(history(evicted, TRAIN).runs) == 12
 
 
 def test_accurate_estimates_decide():
@@ -98,7 +103,7 @@ def test_calibration_shows_runs_that_come_in_groups():
         single.record(TRAIN, Run(100 * 4 ** (number * 7 % 5 % 2)))
     for run_times in (grouped, single):
         for template in range(4):
-            for run in run_times.history(TRAIN).runs:
+            for run in history(run_times, TRAIN).runs:
                 run_times.record(TRAIN._replace(template=f"t{template}"), run)
     assert grouped.calibration().correlation > single.calibration().correlation
 
@@ -109,9 +114,9 @@ def test_keys_are_bounded_and_the_namespace_with_most_loses_one(monkeypatch):
     for number in range(100):
         run_times.record(JobProfile("a", "noisy", f"t{number}"), Run(5))
     assert len(run_times) == 20
-    assert run_times.history(TRAIN).runs
-    assert not run_times.history(JobProfile("a", "noisy", "t0")).runs
-    assert run_times.history(JobProfile("a", "noisy", "t99")).runs
+    assert history(run_times, TRAIN).runs
+    assert not history(run_times, JobProfile("a", "noisy", "t0")).runs
+    assert history(run_times, JobProfile("a", "noisy", "t99")).runs
 
 
 def test_forgotten_runs_no_longer_count_for_their_template():

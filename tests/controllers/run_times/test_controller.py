@@ -11,7 +11,7 @@ from controller.controllers.run_times.controller import RunTimesController
 from controller.engine.engine import Engine
 from controller.forecast.codec import decode_run_times, encode_run_times
 from controller.forecast.profiles import finished_runs
-from controller.forecast.run_times import JobProfile, Outcome, Run
+from controller.forecast.run_times import JobProfile, Outcome, Run, RunHistory, keys_of
 from tests.cache import objects
 from tests.controllers.memory import Traffic, connect, memory_server
 from tests.deterministic.objects import CONFIGMAPS
@@ -69,7 +69,8 @@ class World:
 
     def runs(self, *, evicted=False) -> list[Run]:
         digest = self.store.jobs.decode(objects.job("j1")).requests.digest
-        history = decode_run_times(self.document)[0].history(JobProfile("a", "ml", digest))
+        histories = dict(decode_run_times(self.document)[0])
+        history = histories.get(keys_of(JobProfile("a", "ml", digest))[0], RunHistory())
         return list(history.evicted if evicted else history.runs)
 
 
