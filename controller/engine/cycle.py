@@ -151,16 +151,16 @@ class Cycle:
     ) -> None:
         """Mark the classes in *stale*, and those whose reason this cycle's decisions may have changed."""
         pending, known = self._context.pending, self._context.queue_usage.fifo
-        stage_changes = self._requirements_with_changed_stage(admission.quota)
+        filter_changes = self._requirements_with_changed_filters(admission.quota)
         stale |= dict.fromkeys([*admission.refused, *pending.unpublished])
         self.reason_updates.mark_stale(stale)
-        for key in stage_changes:
+        for key in filter_changes:
             self.reason_updates.mark_requirements_stale(key)
         near_reservations = pending.classes() if reservations_changed else self.reasons.changed_near_reservations()
         stale = dict.fromkeys([*stale, *near_reservations])
         fifo = {*changed, *(workload_class.queue for workload_class in stale)} & known
         if known:
-            classes = (workload_class for key in stage_changes for workload_class in pending.by_requirements[key])
+            classes = (workload_class for key in filter_changes for workload_class in pending.by_requirements[key])
             fifo |= {workload_class.queue for workload_class in classes} & known
         self.reason_updates.mark_stale([*stale, *self._classes_of_fuller_queues(admission, fifo)])
 
@@ -283,10 +283,10 @@ class Cycle:
             return {*pending.queues, *self.starvation_timers.heads}
         return {*changed, *pending.changed, *(workload_class.queue for workload_class in evaluated)}
 
-    def _requirements_with_changed_stage(self, quota: Quota) -> list[int]:
+    def _requirements_with_changed_filters(self, quota: Quota) -> list[int]:
         """Return the requirements that pass more or fewer filters than in the last cycle."""
         context, by_requirements = self._context, self._context.pending.by_requirements
-        changed = context.fitting_index.changed_stages(quota)
+        changed = context.fitting_index.with_changed_filters(quota)
         context.feasibility_cache.prune(by_requirements, len(by_requirements))
         return changed
 

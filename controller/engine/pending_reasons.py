@@ -146,7 +146,7 @@ class PendingReasons:
             return []
         index, quota, blocked = context.fitting_index, shares.quota, dict[QueueName, Slots]()
         depend_on_shares, changed = self.depend_on_shares, list[WorkloadClass]()
-        for slot in slots_in(index.passing_all_stages()):
+        for slot in slots_in(index.passing_all_filters()):
             for workload_class in context.pending.by_requirements[index.key(slot)]:
                 # The queue of an inadmissible class may be missing.
                 if workload_class.last_reason is Reason.BLOCKED_BY_RESERVATION and workload_class.inadmissible is None:

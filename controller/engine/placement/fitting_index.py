@@ -23,8 +23,8 @@ from controller.engine.steps import Steps, finish
 _MAX_UNUSED_SLOTS = 1024
 
 
-class _Stages(NamedTuple):
-    """The filters that requirements pass."""
+class _PassedFilters(NamedTuple):
+    """The requirements that pass each filter."""
 
     known: Slots = 0
     """The requirements for which the others are known."""
@@ -46,12 +46,12 @@ class FittingIndex:
         self._cluster_version = 0
         self._generation = 0
         """The generation of the feasibility cache that the members are from."""
-        self._stages = _Stages()
+        self._passed = _PassedFilters()
         """The filters that requirements passed in the last cycle."""
-        self._staged_at: tuple[Quota | None, int, int, int] = (None, 0, 0, 0)
+        self._passed_at: tuple[Quota | None, int, int, int] = (None, 0, 0, 0)
         """The quota, its version, that of the cluster usage and the generation for which they were found."""
-        self._removed_stages: dict[int, _Stages] = {}
-        """Stages of requirements that were removed since the last cycle; they may be added again."""
+        self._passed_by_removed: dict[int, _PassedFilters] = {}
+        """Filters passed by requirements that were removed since the last cycle; they may be added again."""
         self._clear()
 
     def _clear(self) -> None:
@@ -90,7 +90,7 @@ class FittingIndex:
             self._remove(key)
         if not self._slots:
             self._clear()
-            self._generation, self._stages = self._cache.generation, _Stages()
+            self._generation, self._passed = self._cache.generation, _PassedFilters()
         for key in opened:
             self._add(key)
             yield 1
@@ -125,10 +125,10 @@ class FittingIndex:
             self._gangs.add(slot, member.requirements.gang_requests)
             for name in member.candidates.names:
                 self._add_candidate(name, member, bit)
-        if key in self._removed_stages:
-            stages = self._removed_stages.pop(key)
-            self._stages = _Stages(
-                *(before | of_key << slot for before, of_key in zip(self._stages, stages, strict=True))
+        if key in self._passed_by_removed:
+            passed = self._passed_by_removed.pop(key)
+            self._passed = _PassedFilters(
+                *(before | of_key << slot for before, of_key in zip(self._passed, passed, strict=True))
             )
 
     def _add_candidate(self, name: ClusterName, member: ClassFeasibility, bit: Slots) -> None:
@@ -159,9 +159,9 @@ class FittingIndex:
             for name in member.candidates.names:
                 self._remove_candidate(name, others)
         self._within = None
-        if self._stages.known >> slot & 1:
-            self._removed_stages[key] = _Stages(*(stage >> slot & 1 for stage in self._stages))
-            self._stages = _Stages(*(stage & others for stage in self._stages))
+        if self._passed.known >> slot & 1:
+            self._passed_by_removed[key] = _PassedFilters(*(slots >> slot & 1 for slots in self._passed))
+            self._passed = _PassedFilters(*(slots & others for slots in self._passed))
 
     def _update_cluster(self, name: ClusterName) -> None:
         cluster_state = self._cluster_usage.cluster_state(name)
@@ -252,32 +252,32 @@ class FittingIndex:
         """Return those of *slots* that need several clusters, or all of them."""
         return slots & ~self.single
 
-    def changed_stages(self, quota: Quota) -> list[int]:
+    def with_changed_filters(self, quota: Quota) -> list[int]:
         """Return the requirements that pass more or fewer filters than at the last call.
 
         The filters are the root's limit, its unreserved quota, and the clusters.
         """
         self._synchronize()
         at = quota, quota.version, self._cluster_version, self._generation
-        before, valid = self._stages, self._stages.known if at == self._staged_at else 0
+        before, valid = self._passed, self._passed.known if at == self._passed_at else 0
         free = self._with_free_root(quota)
         unreserved = (
             free & ~self._charges.exceeding(quota.unreserved_amounts(quota.tree.root, self._charges.resources))
             if quota.guaranteed
             else free
         )
-        now = _Stages(self._all, free, unreserved, self._fitting(self._all & ~self._refused))
-        self._stages = _Stages(*(old & valid | new & ~valid for old, new in zip(before, now, strict=True)))
-        self._stages = self._stages._replace(known=self._all)
-        self._staged_at = at
-        self._removed_stages.clear()
+        now = _PassedFilters(self._all, free, unreserved, self._fitting(self._all & ~self._refused))
+        self._passed = _PassedFilters(*(old & valid | new & ~valid for old, new in zip(before, now, strict=True)))
+        self._passed = self._passed._replace(known=self._all)
+        self._passed_at = at
+        self._passed_by_removed.clear()
         return self.keys_of(
-            before.known & reduce(or_, (old ^ new for old, new in zip(before[1:], self._stages[1:], strict=True)))
+            before.known & reduce(or_, (old ^ new for old, new in zip(before[1:], self._passed[1:], strict=True)))
         )
 
-    def passing_all_stages(self) -> Slots:
-        """Return the requirements that passed all filters at the last call of ``changed_stages``."""
-        return self._stages.free & self._stages.unreserved & self._stages.fitting
+    def passing_all_filters(self) -> Slots:
+        """Return the requirements that passed all filters at the last call of ``with_changed_filters``."""
+        return self._passed.free & self._passed.unreserved & self._passed.fitting
 
     def may_fit_after_admissions(self) -> bool:
         """Return whether requirements fit that may not have fit before the last admissions."""
