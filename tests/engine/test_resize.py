@@ -86,6 +86,7 @@ def test_repeated_refused_resizes_count_as_one_eviction(scenario):
         scenario.play({"jobs": [{**grown, "evictions": evictions}]})
         assert scenario.play({"after": 300}).reasons == {"j": "ResizeRejected"}
         assert scenario.by_name("j").evictions == 1
+        scenario.play({"gone": ["j"]})
 
 
 def test_restored_checkpoint_continues_the_grace_period(scenario):
