@@ -75,6 +75,17 @@ def test_stored_run_times_are_read_from_a_file(run, tmp_path):
     assert "2026-01-02T10:30:00Z" < pending["start"]["p50"] < "2026-01-02T11:30:00Z"
 
 
+@pytest.mark.parametrize("options", [(), ("--strict",)])
+def test_file_with_stored_run_times_is_read(run, tmp_path, options):
+    folders = tmp_path / "state", tmp_path / "run-times"
+    for folder in folders:
+        folder.mkdir()
+    stored = stored_run_times(encode_run_times(RunTimes(), 0).decode())
+    state, run_times = write(folders[0], *STATE), write(folders[1], stored)
+    ended = run("pending", "-f", state, "-f", run_times, *NOW, *options)
+    assert (ended.code, ended.err) == (0, "")
+
+
 def test_unreadable_run_times_are_named(run, tmp_path):
     ended = run("pending", "-f", write(tmp_path, *STATE, stored_run_times("{}")))
     assert ended.code == 2
