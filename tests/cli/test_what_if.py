@@ -148,6 +148,15 @@ def test_plan_lists_the_difference(run):
     assert removed == {("Wait", "team-a", "train-3"), ("Admit", "team-b", "train-4")}
 
 
+def test_difference_is_shown_where_no_decision_is_left(run, tmp_path):
+    path = write(tmp_path, queue("a"), cluster("m", units(4)), job("j", units(1), queue="a"))
+    change = "job/ml/j.metadata.deletionTimestamp=2026-03-01T10:00:00Z"
+    shown = run("plan", "-f", path, "--what-if", change).text
+    assert shown.startswith(f"With {change}: ")
+    assert "- Admit Job ml/j a m" in shown
+    assert "No workload is pending." in shown
+
+
 @pytest.mark.parametrize(
     ("file", "namespace", "name"),
     [
