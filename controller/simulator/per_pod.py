@@ -5,16 +5,16 @@ placed on the first cluster with enough free capacity. A job runs once all its p
 and frees their capacity when it finishes. Queues, priorities and gangs are ignored.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
 
 from controller.engine.state.clusters import Cluster, ClusterName
-from controller.engine.state.resources import EMPTY, Resources, add, fits, subtract
+from controller.engine.state.resources import EMPTY, Resources, add, clamp_non_negative, fits, subtract
 from controller.engine.state.workloads import WorkloadState
-from controller.simulator.trace import Submission, Trace
+from controller.simulator.trace import DEFAULT_GRACE, Submission, Trace
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class PerPodResult:
 
     @property
     def is_deadlocked(self) -> bool:
-        """Return whether partially placed jobs block each other."""
+        """Return whether jobs hold capacity with some of their pods and can never start."""
         return self.stuck_jobs > 0
 
 
@@ -42,16 +42,26 @@ class _Job:
     missing: list[Resources]
     """Requests of the pods that are not placed."""
     placed: list[tuple[ClusterName, Resources]] = field(default_factory=list)
+    """Requests on each cluster: of single pods, or of all of a job that is admitted at the start."""
 
 
 class _FreeCapacities:
-    """Free capacity of each cluster."""
+    """Free capacity of each cluster, after what *existing* jobs hold at the start."""
 
-    def __init__(self, clusters: tuple[Cluster, ...]) -> None:
+    def __init__(self, clusters: tuple[Cluster, ...], existing: Iterable[_Job]) -> None:
+        usable = {cluster.name: cluster for cluster in clusters if cluster.is_usable}
+        external = {cluster.name: cluster.used for cluster in usable.values()}
+        held = dict.fromkeys(usable, EMPTY)
+        for job in existing:
+            admission = job.submission.workload.admission
+            for name, request in job.placed:
+                if name in usable:
+                    held[name] = add(held[name], request)
+                    if admission is not None and admission.reported:
+                        external[name] = clamp_non_negative(subtract(external[name], request))
         self._left = {
-            cluster.name: subtract(cluster.allocatable or EMPTY, cluster.used)
-            for cluster in clusters
-            if cluster.is_usable
+            name: subtract(cluster.allocatable or EMPTY, add(external[name], held[name]))
+            for name, cluster in usable.items()
         }
 
     def take(self, request: Resources) -> ClusterName | None:
@@ -65,14 +75,15 @@ class _FreeCapacities:
     def free(self, placed: list[tuple[ClusterName, Resources]]) -> None:
         """Free the capacity of all pods of a job."""
         for name, request in placed:
-            self._left[name] = add(self._left[name], request)
+            if name in self._left:
+                self._left[name] = add(self._left[name], request)
 
 
 def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
     """Simulate *trace* with admission pod by pod in the random order given by *seed*."""
     random = Random(seed)  # noqa: S311 - a reproducible order, not a secret
-    capacities = _FreeCapacities(trace.clusters)
-    events = [(job.submission.at, number, job) for number, job in enumerate(_jobs(trace))]
+    events = [(at, number, job) for number, (at, job) in enumerate(_jobs(trace))]
+    capacities = _FreeCapacities(trace.clusters, [job for _, _, job in events])
     heapify(events)
     sequence = count(len(events))
     waiting: list[_Job] = []
@@ -80,10 +91,11 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
     while events:
         now = events[0][0]
         for job in _due(events, now):
+            capacities.free(job.placed)
             if job.missing:
+                job.placed.clear()
                 waiting.append(job)
             else:
-                capacities.free(job.placed)
                 finished.append(now)
         for job in _place(waiting, capacities, random):
             heappush(events, (now + job.submission.runtime, next(sequence), job))
@@ -98,12 +110,17 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
     )
 
 
-def _jobs(trace: Trace) -> Iterator[_Job]:
-    """Yield the pending jobs of the trace that have pods."""
+def _jobs(trace: Trace) -> Iterator[tuple[int, _Job]]:
+    """Yield each pending job with pods and the time from which it waits, and each running job and its end."""
     for submission in trace.submissions:
+        workload = submission.workload
+        charges = workload.admission.cluster_charges if workload.admission is not None else ()
+        placed = [(charge.cluster, charge.charge) for charge in charges]
         pods = [pod_set.request for pod_set in submission.pods for _ in range(pod_set.count)]
-        if pods and submission.workload.state is WorkloadState.PENDING:
-            yield _Job(submission, pods)
+        if workload.state is WorkloadState.ADMITTED:
+            yield submission.runtime - submission.ran, _Job(submission, [], placed)
+        elif workload.state is WorkloadState.PENDING and pods:
+            yield DEFAULT_GRACE if placed else submission.at, _Job(submission, pods, placed)
 
 
 def _due(events: list[tuple[int, int, _Job]], now: int) -> Iterator[_Job]:

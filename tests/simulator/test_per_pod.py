@@ -1,5 +1,8 @@
+from dataclasses import replace
+
 import pytest
 
+from controller.engine.state.workloads import WorkloadState
 from controller.simulator.per_pod import PerPodResult, admit_per_pod
 from controller.simulator.simulation import Simulation
 from tests.simulator.traces import cluster, events_of, job, trace
@@ -35,3 +38,26 @@ def test_admission_pod_by_pod_succeeds_with_enough_capacity():
 def test_too_large_job_holds_capacity_pod_by_pod():
     result = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
     assert (result.finished, result.stuck_jobs, result.wasted_pods) == (0, 1, 8)
+
+
+def test_running_job_frees_its_capacity_pod_by_pod():
+    running, waiting = job("running", 8, runs=30, on="m"), job("waiting", 8)
+    started = replace(running, ran=10_000)
+    for clusters in ([cluster(used=8)], [cluster()]):
+        result = admit_per_pod(trace(started, waiting, clusters=clusters), 0)
+        assert (result.jobs, result.finished, result.finished_at) == (2, 2, 30_000)
+
+
+def test_job_without_reported_pods_holds_capacity_pod_by_pod():
+    running = job("running", 4, runs=30, on="m")
+    admission = replace(running.workload.admission, reported=False)
+    unreported = replace(running, workload=replace(running.workload, admission=admission))
+    result = admit_per_pod(trace(unreported, job("waiting", 4), clusters=[cluster(used=4)]), 0)
+    assert (result.finished, result.finished_at) == (2, 40_000)
+
+
+def test_evicted_job_waits_again_pod_by_pod():
+    evicted = job("evicted", 8, on="m")
+    pending = replace(evicted, workload=replace(evicted.workload, state=WorkloadState.PENDING))
+    result = admit_per_pod(trace(pending, clusters=[cluster(used=8)]), 0)
+    assert (result.jobs, result.finished_at) == (1, 40_000)
