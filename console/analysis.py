@@ -23,6 +23,8 @@ _CHILDREN = 1
 #: Questions on their way, for all users and for one of them: its page asks again.
 _MAX_WAITING, _MAX_OF_ONE_USER = 20, 4
 _RESULT_SECONDS = 60.0
+#: A user's question that failed is asked again after so long.
+_FAILED_SECONDS = 5.0
 #: Bytes of one answer, and answers and their bytes in memory.
 _MAX_BYTES, _MAX_RESULTS, _MAX_RESULT_BYTES = 16 << 20, 500, 64 << 20
 _NICE = 10
@@ -37,11 +39,20 @@ class AnalysisError(Exception):
     """A question was not answered; the message says why."""
 
 
+class TemporaryAnswer(bytes):
+    """An answer that is no result yet: the question is asked again as after a failure."""
+
+
 @dataclass(slots=True)
 class _Result:
     at: float
     answer: bytes | None
     """``None`` where it failed or took too long."""
+
+    @property
+    def is_final(self) -> bool:
+        """Return whether it is a result."""
+        return self.answer is not None and not isinstance(self.answer, TemporaryAnswer)
 
     @property
     def size(self) -> int:
@@ -62,12 +73,14 @@ class Analyses:
         self._results: OrderedDict[Hashable, _Result] = OrderedDict()
 
     def cached(self, key: Hashable) -> _Result | None:
-        """Return the last answer to *key*, however old."""
-        return self._results.get(key)
+        """Return the last answer to *key*, however old; ``None`` while a failed question is asked again."""
+        known = self._results.get(key)
+        return known if known is None or known.is_final or key not in self._running else None
 
     def ask(self, key: Hashable, question: Callable[[], bytes], *, user: str = "") -> None:
-        """Ask *question* unless its answer is new or on its way, or too many questions, also of *user*, are.
+        """Start *question*, unless its answer is new or being computed, or too many are, for all users or for *user*.
 
+        An answer is new for a minute, a failure of a user's question for some seconds.
         There is always a place for those of the console itself, which have no user.
         """
         self._begin(key, lambda: self.run(question), user)
@@ -88,7 +101,8 @@ class Analyses:
 
     def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], user: str) -> None:
         known = self._results.get(key)
-        is_new = known is not None and time.monotonic() < known.at + _RESULT_SECONDS
+        lifetime = _FAILED_SECONDS if user and known is not None and not known.is_final else _RESULT_SECONDS
+        is_new = known is not None and time.monotonic() < known.at + lifetime
         has_place = not user or (
             len(self._running) < _MAX_WAITING and list(self._users.values()).count(user) < _MAX_OF_ONE_USER
         )

@@ -19,6 +19,7 @@ import msgspec
 import structlog
 from yarl import URL
 
+from console.analysis import TemporaryAnswer
 from console.history_file import HistoryFile
 from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH, Decisions, LoggedDecision, Moment
 from controller.kube.errors import read_status
@@ -33,6 +34,8 @@ _PAGE, _PAGES, _MAX_REPLICAS = 2_000, 4, 16
 _SECONDS, _MOMENT_SECONDS = 20.0, 150.0
 _CONNECT = aiohttp.ClientTimeout(total=None, sock_connect=3)
 _MAX_ERROR = 200
+#: The same replica may answer otherwise a moment later.
+_TEMPORARY = frozenset({429, 503})
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -245,25 +248,29 @@ class History:
         return has_new, False
 
     async def moment(self, at: int, focus: Iterable[str]) -> bytes:
-        """Return the `MomentAnswer` for the last plan at or before *at* of any replica."""
+        """Return the `MomentAnswer` for the last plan at or before *at* of any replica.
+
+        Where no replica has one and one of them may answer otherwise in some seconds, it is a `TemporaryAnswer`.
+        """
         query = urlencode([("at", str(at)), *(("focus", uid) for uid in focus)])
         newest: Moment | None = None
-        problem = "no controller has a decision log that reaches back to this time"
+        problem, is_temporary = "no controller has a decision log that reaches back to this time", False
         try:
             addresses = await self._addresses()
         except OSError:
-            addresses = []
+            addresses, problem, is_temporary = [], "the controllers are not found", True
         for address in addresses:
             try:
                 status, body = await self._get(address, f"{MOMENT_PATH}?{query}", _MOMENT_SECONDS)
                 if status == 200:  # noqa: PLR2004 -- HTTP
                     moment = msgspec.json.decode(body, type=Moment)
                     newest = moment if newest is None or moment.at > newest.at else newest
-                elif newest is None:
-                    problem = read_status(body).message[:_MAX_ERROR]
+                elif not is_temporary or status in _TEMPORARY:
+                    problem, is_temporary = read_status(body).message[:_MAX_ERROR], status in _TEMPORARY
             except (UnreachableError, msgspec.MsgspecError):
-                problem = "a controller that may have this time in its log does not answer"
-        return msgspec.json.encode(MomentAnswer(newest, "" if newest is not None else problem))
+                problem, is_temporary = "a controller that may have this time in its log does not answer", True
+        answer = msgspec.json.encode(MomentAnswer(newest, "" if newest is not None else problem))
+        return TemporaryAnswer(answer) if newest is None and is_temporary else answer
 
     async def _get(self, address: str, path: str, seconds: float) -> tuple[int, bytes]:
         if self.access is None or self._session is None:

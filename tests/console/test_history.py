@@ -8,7 +8,8 @@ import aiohttp
 import msgspec
 import pytest
 
-from console.history import History, HistoryAccess, MomentAnswer
+from console.analysis import TemporaryAnswer
+from console.history import History, HistoryAccess, MomentAnswer, UnreachableError
 from console.history_file import HistoryFile
 from console.settings import parse_flags
 from controller.api.flags import SettingsError
@@ -186,6 +187,31 @@ async def test_missing_permission_is_a_problem_and_no_failure(logs):
         answer = msgspec.json.decode(await history.moment(logs[0].now, []), type=MomentAnswer)
         assert answer.moment is None
         assert "you may not list" in answer.problem
+
+
+@pytest.mark.parametrize(
+    ("statuses", "problem", "is_temporary"),
+    [
+        pytest.param((429, 404), "others are being replayed", True, id="busy"),
+        pytest.param((404, None), "does not answer", True, id="unreachable"),
+        pytest.param((404, 404), "no plan at that time", False, id="no-plan"),
+    ],
+)
+async def test_moment_without_an_answer_is_temporary(statuses, problem, is_temporary, monkeypatch):
+    texts = {429: "others are being replayed", 404: "no plan at that time"}
+    history = new_history("http://localhost:1", None, ["127.0.0.1", "127.0.0.2"])
+    answers = iter(statuses)
+
+    async def get(self, address, path, seconds):
+        status = next(answers)
+        if status is None:
+            raise UnreachableError("it does not answer")
+        return status, msgspec.json.encode({"kind": "Status", "message": texts[status]})
+
+    monkeypatch.setattr(History, "_get", get)
+    answer = await history.moment(1, [])
+    assert problem in msgspec.json.decode(answer, type=MomentAnswer).problem
+    assert isinstance(answer, TemporaryAnswer) is is_temporary
 
 
 async def test_replica_without_a_log_is_no_problem(tmp_path, logs):
