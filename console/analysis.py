@@ -171,8 +171,10 @@ def _child(question: Callable[[], bytes], writing: int, seconds: float) -> None:
         answer = b"+" + question()
     except BaseException as error:  # noqa: BLE001 -- the child ends here, whatever happened
         answer = b"-" + type(error).__name__.encode()
+    if len(answer) > _MAX_BYTES:
+        answer = b"-the answer is too large"
     with suppress(OSError):
-        view = memoryview(answer[:_MAX_BYTES])
+        view = memoryview(answer)
         while view:
             view = view[os.write(writing, view) :]
     os._exit(0)

@@ -128,3 +128,11 @@ async def test_question_fails_where_no_child_can_be_started(monkeypatch):
     await asyncio.sleep(0.01)
     assert analyses.cached("key").answer is None
     assert open_files() == files
+
+
+async def test_answer_that_is_too_large_fails(monkeypatch):
+    monkeypatch.setattr("console.analysis._MAX_BYTES", 1_000)
+    analyses = Analyses(seconds=1)
+    assert await analyses.run(lambda: bytes(999)) == bytes(999)
+    with pytest.raises(AnalysisError, match="the answer is too large"):
+        await analyses.run(lambda: bytes(1_000))
