@@ -254,9 +254,18 @@ def _reasons_for_order(  # noqa: PLR0913, PLR0917 -- both workloads and what the
     """Yield why one of them was first in the order, and by which rule."""
     if one.queue == other.queue:
         if one.position > other.position:
-            yield f"{compared[0].upper()}{compared[1:]} was ahead of it in the queue, but this plan could not admit it."
+            is_admitted = other.decision is not None and other.decision.action == "Admit"
+            refused = "" if is_admitted else ", but this plan could not admit it"
+            yield f"{compared[0].upper()}{compared[1:]} was ahead of it in the queue{refused}."
+        elif moment.tenant_fairness == "NamespaceFirst" and one.namespace != other.namespace:
+            yield (
+                "It was ahead in the queue: the share of its namespace was not larger, which is compared before "
+                "priority (O2)."
+            )
         elif one.priority > other.priority:
             yield f"It was ahead in the queue: its priority {one.priority} is higher than {other.priority} (O2)."
+        elif one.priority < other.priority:
+            yield "It was ahead in the queue: waiting had raised its priority (O10)."
         elif moment.tenant_fairness != "None" and one.namespace != other.namespace:
             yield "It was ahead in the queue: its namespace had the smaller share of the queue (O2)."
         elif one.since != other.since:

@@ -9,6 +9,7 @@ from console.history import History, MomentAnswer
 from console.reader import Reader
 from console.views.decisions import decisions_about
 from controller.api.visibility import DecidedCluster, LoggedDecision
+from controller.engine.policy import Ageing, Policy
 from controller.engine.state.hierarchy import Queue, QueueName
 from tests.cli.manifests import queue
 from tests.console.consoles import NOW, add_history, cluster, console_of, model_of, pending_job
@@ -185,6 +186,33 @@ async def test_moment_names_the_rule_of_the_order(tmp_path, model, first, second
     async with console_of(model) as console:
         data = await console.data(f"/moment?at={text_of(START + 1000)}&first=uid-{first}&second=uid-{second}")
         assert any(sentence.startswith(rule) for sentence in data["explanation"]), data["explanation"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "other", "rule"),
+    [
+        pytest.param(
+            Policy(tenant_fairness="NamespaceFirst"), {"namespace": "two"}, "the share of its namespace", id="namespace"
+        ),
+        pytest.param(Policy(ageing=Ageing(100, 5, 10)), {}, "waiting had raised", id="ageing"),
+    ],
+)
+async def test_moment_names_what_comes_before_priority(tmp_path, model, policy, other, rule):
+    log = Log(tmp_path / "log", policy=policy)
+    log.world([Queue(name=QueueName("a"))], [logged_cluster("m1", 8)])
+    log.submit(job("running"), job("filler", cpu=6))
+    log.plan()
+    log.submit(job("urgent", created_at=log.now), job("first", **{"priority": -1, **other}))
+    log.plan()
+    log.remove("uid-filler")
+    log.plan()
+    log.write()
+    add_history(model, log.path)
+    async with console_of(model) as console:
+        data = await console.data(f"/moment?at={text_of(log.now)}&first=uid-first&second=uid-urgent")
+        assert data["explanation"][1].startswith(f"It was ahead in the queue: {rule}"), data["explanation"]
+        reverse = await console.data(f"/moment?at={text_of(log.now)}&first=uid-urgent&second=uid-first")
+        assert reverse["explanation"][1].endswith("/first was ahead of it in the queue.")
 
 
 async def test_moment_for_a_tenant_has_no_foreign_name(replayed):
