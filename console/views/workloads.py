@@ -21,6 +21,7 @@ from console.views.listing import (
 )
 from console.views.queues import QueueRow, queue_row
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUE_NAME_KEYS, RESOURCE_BINDINGS, binding_name
+from controller.api.visibility import LoggedDecision
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, group_kind
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
@@ -401,13 +402,15 @@ def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> 
     logged = list(_logged_steps(model, workload, reader))
     yield from logged[-_MAX_LOGGED:]
     last = logged[-1].title if logged else ""
+    # The plan that nominates a workload also logs why it is pending.
+    decided = next((step.title for step in reversed(logged) if step.title != "Pending"), "")
     evictions = sum(step.title == "Evicted" for step in logged)
     if workload.evictions > evictions:
         times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
         yield Step("Evicted", detail=f"{times} so far", tone="bad")
     if reason and (last != "Pending" or not logged[-1].detail.startswith(reason)):
         yield Step("Pending", detail=reason, tone="wait")
-    if workload.nomination is not None and last != "Nominated":
+    if workload.nomination is not None and decided != "Nominated":
         yield Step("Nominated", format_time(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
     if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
         if last != "Admitted":
@@ -439,19 +442,25 @@ def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[
     before = ""
     for decision in model.history.of_workload(workload.uid):
         row = decision_row(decision, model, reader)
-        is_nominated = bool(decision.nominated_cluster)
-        title, tone = _STEPS.get(row.action, ("Nominated" if is_nominated else "Reservation", "wait"))
+        title, tone = _STEPS.get(row.action, (row.action, "wait"))
         detail = ": ".join(text for text in (row.reason, row.message) if text)
         if row.action == "Admit":
             detail = f"to {', '.join(row.clusters)}"
         elif row.action == "Keep":
-            detail = f"on {decision.nominated_cluster}" if is_nominated else "it begins or ends"
+            title, detail = _kept(decision)
         elif row.preemptor:
             detail = f"{detail}, for {row.preemptor}"
         # A reason is logged again by a new leader, and when facts change that its message does not have.
         if row.action != "Wait" or detail != before:
             yield Step(title, format_time(decision.at), detail, tone, row.at)
         before = detail
+
+
+def _kept(decision: LoggedDecision) -> tuple[str, str]:
+    """Return the title and the detail of a nomination or head reservation that begins or ends."""
+    if decision.nominated_cluster:
+        return "Nominated", f"on {decision.nominated_cluster}"
+    return ("Nomination ended", "") if decision.rule == "P5" else ("Reservation", "it begins or ends")
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The pages about past decisions: filters, moments, timelines, and who may see what."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -8,9 +9,12 @@ import pytest
 from console.history import History, MomentAnswer
 from console.reader import Reader
 from console.views.decisions import decisions_about
+from console.views.workloads import _timeline
 from controller.api.visibility import DecidedCluster, LoggedDecision
 from controller.engine.policy import Ageing, Policy
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.workloads import Nomination
 from tests.cli.manifests import queue
 from tests.console.consoles import NOW, add_history, cluster, console_of, model_of, pending_job
 from tests.history.logs import START, Log, job, two_queues
@@ -109,6 +113,21 @@ async def test_timeline_has_the_logged_steps(console, model):
     assert titles[:1] + titles[-4:] == ["Created", "Pending", "Admitted", "Evicted", "Pending"]
     assert timeline[-2]["detail"] == "Preempted: preempted, for another workload"
     assert timeline[-2]["moment"].endswith("Z")
+
+
+def test_timeline_has_one_step_for_a_nomination(model):
+    workload = pending_in(model, "one")
+    nomination = Nomination(ClusterName("m1"), workload.created_at, 0, {})
+    nominated = decision(0, "Keep", uid=workload.uid, nominated_cluster="m1", rule="P5")
+    waits = decision(0, "Wait", uid=workload.uid, reason="PreemptionInProgress", message="its victims stop")
+    model.history.add([waits, nominated])
+    reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
+    details = replace(workload.details, nomination=nomination)
+    steps = _timeline(model, replace(workload, details=details), "PreemptionInProgress", reader)
+    assert [step.title for step in steps][-2:] == ["Nominated", "Pending"]
+    model.history.add([decision(1, "Keep", uid=workload.uid, rule="P5"), decision(2, "Keep", uid=workload.uid)])
+    titles = [step.title for step in _timeline(model, workload, "", reader)]
+    assert titles[-4:] == ["Nominated", "Pending", "Nomination ended", "Reservation"]
 
 
 async def test_nomination_names_its_cluster(console, model):
