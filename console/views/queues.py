@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable
+from fractions import Fraction
 
 import msgspec
 
@@ -26,7 +27,7 @@ from console.views.listing import (
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
-from controller.cli.reports.queues import fair_share_of, queue_path
+from controller.cli.reports.queues import fair_share_of, queue_path, usage_ratio
 from controller.engine.plan import Admit, Decision
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.resources import Resources, total
@@ -128,7 +129,7 @@ def _rows(
     keys = {
         "tree": lambda name: (not queue_path(snapshot, name), queue_path(snapshot, name), name),
         "pending": lambda name: (-current.pending.get(name, 0), name),
-        "share": lambda name: (-_share(snapshot, name, 0.0), name),
+        "share": lambda name: _by_ratio(snapshot, name),
         "oldest": lambda name: (oldest.get(name, snapshot.now), name),
         "name": lambda name: (name,),
     }
@@ -152,11 +153,12 @@ def _others(model: Model, reader: Reader, names: Iterable[QueueName]) -> OthersR
     )
 
 
-def _share(snapshot: Snapshot, name: QueueName, otherwise: float) -> float:
+def _by_ratio(snapshot: Snapshot, name: QueueName) -> tuple[bool, Fraction, QueueName]:
+    """Return the sort key that puts the largest usage ratio first, and an infinite one before all others."""
     if name not in snapshot.shares.quota.tree.nodes:
-        return otherwise
-    is_infinite, share = snapshot.shares.usage_ratio_with(name, snapshot.current.queues.get(name, {}))
-    return otherwise if is_infinite else float(share)
+        return True, Fraction(0), name
+    is_infinite, ratio = snapshot.shares.usage_ratio_with(name, snapshot.current.queues.get(name, {}))
+    return not is_infinite, -ratio, name
 
 
 def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecasts) -> QueueRow:
@@ -165,7 +167,7 @@ def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecast
     node = snapshot.shares.quota.tree.nodes.get(name)
     queue = node.queue if node is not None else snapshot.state.queues[name]
     current = snapshot.current
-    share = round(_share(snapshot, name, -1.0), 3)
+    used = current.queues.get(name, {})
     return QueueRow(
         name=name,
         depth=node.depth if node is not None else 0,
@@ -174,8 +176,8 @@ def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecast
         priority=queue.priority,
         pending=current.pending.get(name, 0),
         admitted=current.admitted.get(name, 0),
-        bars=_bars(snapshot, name, current.queues.get(name, {})),
-        share=share if share >= 0 else None,
+        bars=_bars(snapshot, name, used),
+        share=usage_ratio(snapshot, name, used),
         oldest=format_time(model.index.oldest.get(name)),
         next_start=visible_start(forecasts.first_of(name), reader),
     )

@@ -81,6 +81,16 @@ async def test_position_and_order_of_a_queue(tmp_path):
         assert first["nextCandidate"]["position"] == 1
 
 
+async def test_queues_are_sorted_by_usage_ratio(tmp_path):
+    queues = (queue(name) for name in ("idle", "infinite", "within"))
+    jobs = *running("gpu", {"gpu": 1}, on="m1", queue="infinite"), *running("cpu", {"cpu": 1}, on="m1", queue="within")
+    model = model_of(tmp_path, *queues, cluster("m1"), *jobs)
+    async with console_of(model) as console:
+        rows = (await console.data("/overview?sort=share"))["queues"]
+    shares = [(row["name"], row.get("share")) for row in rows if row["name"] != "root"]
+    assert shares == [("infinite", None), ("within", 1.0), ("idle", None)]
+
+
 async def test_tree_links_every_queue(tmp_path):
     queues = [queue("parent"), *(queue(f"child-{number}", parent="parent") for number in range(5))]
     model = model_of(tmp_path, *queues, cluster("m1"), pending_job("one", "train", "child-1"))

@@ -60,7 +60,7 @@ def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> Queu
         allocated=quantities(usage, resources),
         limit=limits,
         limited=tuple(resource for resource in limits if node and _is_limited(node, resource)),
-        share=_share(snapshot, name, usage) if node else None,
+        share=usage_ratio(snapshot, name, usage),
     )
 
 
@@ -85,9 +85,9 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
     return sorted(snapshot.resources | ({PODS} if queue.names(PODS) else set()))
 
 
-def _share(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:
-    """Return usage divided by fair share, rounded; the engine uses exact fractions instead."""
-    if not any(amount > 0 for amount in snapshot.shares.fair_shares[name].values()):
+def usage_ratio(snapshot: Snapshot, name: QueueName, usage: Resources) -> float | None:
+    """Return usage divided by fair share, rounded; ``None`` if infinite, or without a fair share."""
+    if not any(amount > 0 for amount in snapshot.shares.fair_shares.get(name, {}).values()):
         return None
     is_infinite, share = snapshot.shares.usage_ratio_with(name, usage)
     return None if is_infinite else float(round(share, 3))
