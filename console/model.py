@@ -255,26 +255,38 @@ class Model:
 
     async def _poll_configuration(self) -> NoReturn:
         """Follow the configuration that the controller publishes, and the run times that it learns."""
+        known = "", ""
         while True:
-            try:
-                configuration, problem = await active_configuration(self._api, self._namespace)
-                run_times = await read_run_times(self._api, self._namespace)
-            except ApiError as error:
-                log.warning("configuration not read", error=str(error))
-            else:
-                self.use_run_times(run_times or RunTimes())
-                self.is_configuration_known = not problem
-                if problem and self.configuration.source is ConfigurationSource.DEFAULTS:
-                    log.info("default configuration used", reason=problem)
-                elif problem:
-                    log.warning("configuration not read", error=problem)
-                elif configuration.revision != self.configuration.revision:
-                    self.configuration = configuration
-                    self._require_data(self._claims.claims.values())
-                    if self.store.configure(configuration.values):
-                        self._kinds.set_kinds(self.store.kinds)
-                        relist_configured(self.informers)
+            problems = await self._read_configuration(), await self._read_run_times()
+            if problems[0] and problems[0] != known[0]:
+                log.warning("configuration not read", error=problems[0], used=self.configuration.source)
+            if problems[1] and problems[1] != known[1]:
+                log.warning("run times not read", error=problems[1])
+            known = problems
             await asyncio.sleep(_CONFIGURATION_SECONDS)
+
+    async def _read_configuration(self) -> str:
+        """Use the published configuration; return why it is not known, empty where it is."""
+        try:
+            configuration, problem = await active_configuration(self._api, self._namespace)
+        except ApiError as error:
+            configuration, problem = self.configuration, str(error)
+        self.is_configuration_known = not problem
+        if not problem and configuration.revision != self.configuration.revision:
+            self.configuration = configuration
+            self._require_data(self._claims.claims.values())
+            if self.store.configure(configuration.values):
+                self._kinds.set_kinds(self.store.kinds)
+                relist_configured(self.informers)
+        return problem
+
+    async def _read_run_times(self) -> str:
+        """Use the run times that the controller stored; return why they were not read."""
+        try:
+            self.use_run_times(await read_run_times(self._api, self._namespace) or RunTimes())
+        except ApiError as error:
+            return str(error)
+        return ""
 
     async def _watch_when_served(
         self, resource: Resource, sink: Collection[Any], on_served: Callable[[], None] | None = None
