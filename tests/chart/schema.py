@@ -16,6 +16,8 @@ TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
 SWITCH: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
+#: Port of a container; its user may not listen on lower ones.
+OWN_PORT: Schema = {**PORT, "minimum": 1024}
 #: Host and port of an address; names that are not ASCII are written as the certificate has them (xn--…).
 HOST = r"[-A-Za-z0-9.:\[\]]+"
 TEXTS: Schema = {"type": "array", "items": TEXT}
@@ -119,8 +121,8 @@ def values() -> Schema:
                 replicas=count(1),
                 url={"type": "string", "pattern": f"^(https://{HOST}(/[^?#]*)?)?$"},
                 extraNames={"type": "array", "items": {"type": "string", "pattern": "^[-A-Za-z0-9.:*]+$"}},
-                port=PORT,
-                plainPort=PORT,
+                port=OWN_PORT,
+                plainPort=OWN_PORT,
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
                 drainSeconds=number(0, 3600),
                 minAvailable={"type": ["integer", "string"]},
@@ -129,7 +131,7 @@ def values() -> Schema:
             controller=section(
                 **PROCESS,
                 replicas=count(1),
-                port=PORT,
+                port=OWN_PORT,
                 estimator=section(
                     servicePrefix={"type": "string", "minLength": 1, "maxLength": 63},
                     serviceNamespace=NAME,
@@ -148,7 +150,7 @@ def values() -> Schema:
             readers=section(groups={**TEXTS, "uniqueItems": True}),
             visibility=section(
                 enabled=SWITCH,
-                port={**PORT, "minimum": 1024},
+                port=OWN_PORT,
                 url={"type": "string", "maxLength": 1024, "pattern": f"^(https://{HOST}/?)?$"},
                 ca=TEXT,
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
@@ -157,16 +159,16 @@ def values() -> Schema:
                 **PROCESS,
                 enabled=SWITCH,
                 replicas=count(1),
-                port={**PORT, "minimum": 1024},
-                probePort={**PORT, "minimum": 1024},
+                port=OWN_PORT,
+                probePort=OWN_PORT,
                 url={"type": "string", "maxLength": 1024, "pattern": f"^(https://{HOST}/?)?$"},
                 service=section(type=one_of("ClusterIP", "NodePort", "LoadBalancer"), port=PORT, annotations=LABELS),
                 tls=section(secretName=NAME),
                 proxyClientCa=section(secretName=NAME, key=TEXT),
                 history=section(
                     enabled=SWITCH,
-                    port={**PORT, "minimum": 1024},
-                    probePort={**PORT, "minimum": 1024},
+                    port=OWN_PORT,
+                    probePort=OWN_PORT,
                     claimName=NAME,
                     resources=MAP,
                 ),
