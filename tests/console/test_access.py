@@ -214,16 +214,21 @@ def test_other_addresses_than_loopback_need_a_certificate(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("headers", "status"),
+    ("headers", "status", "message"),
     [
-        pytest.param({}, 401, id="no-user"),
-        pytest.param({"X-Remote-User": "a" * 10_000}, 401, id="long-user"),
-        pytest.param({"X-Remote-User": "system:admin"}, 403, id="component"),
-        pytest.param({"X-Remote-User": "a", "X-Remote-Group": "b, system:masters"}, 403, id="group-of-components"),
+        pytest.param({}, 401, "did not send", id="no-user"),
+        pytest.param({"X-Remote-User": "a" * 10_000}, 401, "more than 1,024 characters", id="long-user"),
+        pytest.param(
+            {"X-Remote-User": "a", "X-Remote-Group": "b" * 2_000}, 401, "more than 1,024 characters", id="long-group"
+        ),
+        pytest.param({"X-Remote-User": "system:admin"}, 403, "system:", id="component"),
+        pytest.param(
+            {"X-Remote-User": "a", "X-Remote-Group": "b, system:masters"}, 403, "system:", id="group-of-components"
+        ),
     ],
 )
-def test_proxy_does_not_speak_for_components(headers, status):
-    with pytest.raises(RefusedError) as refused:
+def test_proxy_does_not_speak_for_components(headers, status, message):
+    with pytest.raises(RefusedError, match=message) as refused:
         _proxy_user(make_mocked_request("GET", "/", headers=headers))
     assert refused.value.status == status
     user = _proxy_user(make_mocked_request("GET", "/", headers={"X-Remote-User": "a", "X-Remote-Group": "b, c"}))
