@@ -112,6 +112,24 @@ def test_what_if_notes_that_a_pending_job_cannot_finish(run):
     assert "the job is not admitted, so it cannot finish" in ended.err
 
 
+@pytest.mark.parametrize(
+    "spec",
+    [
+        pytest.param("x", id="text"),
+        pytest.param({"resource": "x", "clusters": ["m"]}, id="resource-is-a-text"),
+        pytest.param({"clusters": ["m", {"name": 1}]}, id="clusters-without-names"),
+        pytest.param({"clusters": {"name": "m"}}, id="clusters-are-a-mapping"),
+    ],
+)
+def test_completion_with_an_invalid_binding_is_bad_input(run, tmp_path, spec):
+    [training, placed] = admitted("j", units(1), on="m", queue="a")
+    placed["spec"] = {**placed["spec"], **spec} if isinstance(spec, dict) else spec
+    path = write(tmp_path, queue("a"), cluster("m", units(4)), training, placed)
+    ended = run("plan", "-f", path, "--what-if", "job/ml/j.status.state.phase=Completed")
+    assert ended.code == 2
+    assert "(ResourceBinding ml/j-job): spec" in ended.err
+
+
 def test_too_many_changes_are_refused():
     with pytest.raises(InputError, match="101 changes"):
         parse_what_if([";".join(["queue/a.spec.weight=1"] * 101)])

@@ -130,7 +130,7 @@ class Changes:
         for change in self.requested:
             if change.completes_job and kind == RESOURCE_BINDINGS.kind and _refers_to(body, change):
                 self._used.add(change.text)
-                if not (body.get("spec") or {}).get("clusters"):
+                if not _target_clusters(body):
                     self.notes.append(f"--what-if: {change.text!r}: the job is not admitted, so it cannot finish")
                 body = _with_completion(body, change, self.now)
             elif not change.completes_job and change.kind == kind.lower() and _is_named(body, change):
@@ -181,14 +181,14 @@ def _why_unused(change: WhatIf, known: Collection[str] | None) -> str:
 
 
 def _is_named(body: Mapping[str, Any], change: WhatIf) -> bool:
-    metadata = body.get("metadata") or {}
+    metadata = _mapping(body, "metadata")
     # Namespaced objects of files may be without their namespace.
     namespaces = {metadata["namespace"]} if metadata.get("namespace") else {"", "default"}
     return metadata.get("name") == change.name and change.namespace in namespaces
 
 
 def _refers_to(binding: Mapping[str, Any], change: WhatIf) -> bool:
-    reference = (binding.get("spec") or {}).get("resource") or {}
+    reference = _mapping(_mapping(binding, "spec"), "resource")
     wanted = (JOBS.api_version, JOBS.kind, change.namespace, change.name)
     return tuple(reference.get(name) for name in ("apiVersion", "kind", "namespace", "name")) == wanted
 
@@ -197,9 +197,22 @@ def _with_completion(binding: Mapping[str, Any], change: WhatIf, now: int) -> Ma
     """Return *binding* with the phase of *change* reported by each of its clusters."""
     time = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     state = {"phase": change.value, "lastTransitionTime": time}
-    clusters = (binding.get("spec") or {}).get("clusters") or ()
-    reported = [{"clusterName": cluster["name"], "status": {"state": state}} for cluster in clusters]
-    return {**binding, "status": {**(binding.get("status") or {}), "aggregatedStatus": reported}}
+    reported = [{"clusterName": name, "status": {"state": state}} for name in _target_clusters(binding)]
+    return {**binding, "status": {**_mapping(binding, "status"), "aggregatedStatus": reported}}
+
+
+def _target_clusters(binding: Mapping[str, Any]) -> list[str]:
+    """Return the names of the clusters of a binding, which is not validated yet."""
+    clusters = _mapping(binding, "spec").get("clusters")
+    known = clusters if isinstance(clusters, list) else []
+    names = [cluster.get("name") for cluster in known if isinstance(cluster, Mapping)]
+    return [name for name in names if isinstance(name, str)]
+
+
+def _mapping(body: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """Return the mapping *name* of an object that is not validated yet; empty for anything else."""
+    value = body.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _changed(value: Any, path: tuple[Step, ...], change: WhatIf) -> Any:
