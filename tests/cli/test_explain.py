@@ -6,6 +6,8 @@ import pytest
 from controller.api.clusters import decode_cluster
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.translate.clusters import translate_cluster
+from controller.cli.render.explain import Explanation, explanation_text
+from controller.cli.render.output import PLAIN
 from tests.cli.manifests import (
     binding,
     cluster,
@@ -63,6 +65,13 @@ def test_number_of_listed_workloads_ahead_is_limited(explain):
     ended = explain(cluster("m", {"cpu": 4}), queue("a"), *jobs("j", 9, {"cpu": 9}, queue="a"), name="ml/j-08")
     assert "And 2 more." in ended.out
     assert "at position 8 of 9" in ended.out
+
+
+def test_pending_job_without_a_reason_is_decided_later(explain):
+    answer = explain(CLUSTER, QUEUE, JOB, output="json").answer
+    not_decided = msgspec.convert({**answer, "waiting": None}, Explanation)
+    text = explanation_text(not_decided, PLAIN)
+    assert text.startswith("Job ml/j is pending in queue 'a'; a later cycle decides about it.")
 
 
 def test_priority_raised_by_waiting_is_shown(run, explain, tmp_path):

@@ -318,6 +318,8 @@ def _state(explanation: Explanation) -> str:
         return "is admitted by this scheduling cycle"
     if admitted:
         return "is admitted" + (f" since {format_minute(admitted.since)} UTC" if admitted.since else "")
+    if explanation.state == "Pending":
+        return f"is pending in queue '{explanation.queue.name}'; a later cycle decides about it"
     where = f" on {', '.join(explanation.finished_on)}" if explanation.finished_on else ""
     return f"has finished{where}; its usage is zero"
 
