@@ -166,7 +166,7 @@ def test_reserved_amounts_are_listed_and_explained(run, tmp_path):
     assert row in " ".join(run("plan", *at).out.split())
     explained = " ".join(run("explain", "job", "new", "-n", "ml", *at).out.split())
     assert "it requests 1 cpu, but only 0 of 'm' are not kept free for advance reservation 'launch'" in explained
-    assert "2 cpu of its free capacity are kept free for advance reservations" in explained
+    assert "m: a candidate, but it keeps 2 cpu of its free capacity free for advance reservations" in explained
 
 
 def test_reservation_that_no_workload_of_its_queue_uses_is_noted(run, tmp_path):

@@ -145,7 +145,7 @@ def _set_aside_in_advance(cluster: ClusterState, requirements: SchedulingRequire
     set_aside = cluster.in_advance.set_aside(requirements.amounts_reserved_by) if cluster.in_advance is not None else {}
     amounts = positive_quantities({name: set_aside.get(name, 0) for name in positive(requirements.requests)})
     listed = ", ".join(f"{amount} {name}" for name, amount in amounts.items())
-    return f"{listed} of its free capacity are kept free for advance reservations" if listed else ""
+    return f"keeps {listed} of its free capacity free for advance reservations" if listed else ""
 
 
 def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
