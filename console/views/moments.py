@@ -99,6 +99,10 @@ class MomentView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     order: tuple[OrderAtMoment, ...] = ()
     paging: Paging | None = None
     decisions: tuple[DecisionRow, ...] = ()
+    hidden_decisions: int = 0
+    """Decisions after those."""
+    omitted: int = 0
+    """Queues, clusters, pending workloads and decisions that the controller left out."""
     compared: tuple[Compared, ...] = ()
     explanation: tuple[str, ...] = ()
     """Why the first workload started before the second."""
@@ -145,6 +149,8 @@ def moment_view(
         order=tuple(_ordered(rows[start : start + PAGE_SIZE], model, reader)),
         paging=paging(len(rows), query, ("position",)),
         decisions=tuple(grouped(moment.decisions[:PAGE_SIZE], model, reader)),
+        hidden_decisions=max(len(moment.decisions) - PAGE_SIZE, 0),
+        omitted=moment.omitted,
         compared=tuple(_compared(workload, moment, model, reader) for workload in chosen),
         explanation=tuple(_explanation(first, second, moment, model, reader)),
     )

@@ -16,8 +16,8 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Nomination
 from tests.cli.manifests import queue
-from tests.console.consoles import NOW, add_history, cluster, console_of, model_of, pending_job
-from tests.history.logs import START, Log, job, two_queues
+from tests.console.consoles import NOW, LoggedHistory, add_history, cluster, console_of, model_of, pending_job
+from tests.history.logs import START, Log, job, moment_at, two_queues
 from tests.history.logs import cluster as logged_cluster
 
 TRAIN = "/workloads/one/Job/train"
@@ -205,6 +205,23 @@ async def test_moment_names_the_rule_of_the_order(tmp_path, model, first, second
     async with console_of(model) as console:
         data = await console.data(f"/moment?at={text_of(START + 1000)}&first=uid-{first}&second=uid-{second}")
         assert any(sentence.startswith(rule) for sentence in data["explanation"]), data["explanation"]
+
+
+async def test_moment_counts_the_decisions_that_it_does_not_show(replayed, monkeypatch):
+    log = replayed.renders.model.history.log
+    moment = moment_at(log, START + 3000)
+    many = msgspec.structs.replace(moment, decisions=moment.decisions * 52, omitted=3)
+
+    async def answer(self, at, focus):
+        return msgspec.json.encode(MomentAnswer(many))
+
+    monkeypatch.setattr(LoggedHistory, "moment", answer)
+    path = f"/moment?at={text_of(START + 3000)}"
+    data = await replayed.data(path)
+    assert (len(data["decisions"]), data["hiddenDecisions"], data["omitted"]) == (50, 2, 3)
+    text = await replayed.text(path)
+    assert "2 more decisions." in text
+    assert "3 more queues, clusters" in text
 
 
 @pytest.mark.parametrize(
