@@ -95,8 +95,6 @@ class History:
     on_update: list[Callable[[], None]] = field(default_factory=list)
     problem: str = ""
     """Why a part of the history is missing, empty if it is complete."""
-    is_read: bool = False
-    """Whether every replica was read to its end once."""
     _decided: list[LoggedDecision] = field(default_factory=list)
     _waits: list[LoggedDecision] = field(default_factory=list)
     _known: set[tuple[object, ...]] = field(default_factory=set)
@@ -112,7 +110,7 @@ class History:
 
     @property
     def since(self) -> int | None:
-        """Return the time from which on no decision is missing, as far as it is known."""
+        """Return when the oldest log begins, or the oldest decision in memory where older ones were dropped."""
         starts = [replica.since for replica in self._replicas.values() if replica.since is not None]
         is_cut = len(self._decided) == _MAX_DECIDED
         return max([min(starts), self._decided[0].at] if is_cut else [min(starts)]) if starts else None
@@ -185,32 +183,28 @@ class History:
 
     async def poll(self) -> bool:
         """Read what is new; return whether the pages change."""
-        before, problems, changed, is_read = self.problem, list[str](), False, True
+        before, problems, changed = (self.problem, self.since), list[str](), False
         try:
             addresses = await self._addresses()
         except OSError as error:
-            addresses, is_read = [], False
+            addresses = []
             problems.append(f"the controllers are not found: {error.strerror or type(error).__name__}")
         for gone in set(self._replicas) - set(addresses) if addresses else ():
             # Its decisions stay; another pod may get its address.
             del self._replicas[gone]
         for address in addresses:
             try:
-                added, is_complete = await self._follow(address)
+                changed |= await self._follow(address)
             except UnreachableError as error:
                 problems.append(str(error))
-                continue
-            changed, is_read = changed or added, is_read and is_complete
         if problems:
             count = f"{len(problems)} of {len(addresses)} controllers" if addresses else "the controllers"
             self.problem = f"the history of {count} cannot be read: {problems[0]}"
         else:
             self.problem = ""
-        if self.problem != before and self.problem:
+        if self.problem and self.problem != before[0]:
             log.warning("history not read", reason=self.problem)
-        changed |= self.problem != before or (is_read and not self.is_read)
-        self.is_read |= is_read
-        return changed
+        return changed or (self.problem, self.since) != before
 
     async def _addresses(self) -> list[str]:
         """Return the addresses of all replicas."""
@@ -220,8 +214,8 @@ class History:
         entries = await asyncio.get_running_loop().getaddrinfo(parts.hostname, parts.port, type=socket.SOCK_STREAM)
         return sorted({str(entry[4][0]) for entry in entries})[:_MAX_REPLICAS]
 
-    async def _follow(self, address: str) -> tuple[bool, bool]:
-        """Read what *address* has written; return whether there was something, and whether it was all of it."""
+    async def _follow(self, address: str) -> bool:
+        """Read what *address* has written; return whether there was something."""
         replica = self._replicas.setdefault(address, Replica())
         has_new = False
         for _ in range(_PAGES):
@@ -229,11 +223,11 @@ class History:
             status, body = await self._get(address, f"{DECISIONS_PATH}?{urlencode(query)}", _SECONDS)
             if status == 404:  # noqa: PLR2004 -- HTTP
                 # It has no log yet.
-                return has_new, True
+                return has_new
             if status == 400:  # noqa: PLR2004 -- HTTP
                 # The log is another one, of a new pod with this address.
                 self._replicas[address] = Replica()
-                return has_new, False
+                return has_new
             try:
                 if status != 200:  # noqa: PLR2004 -- HTTP
                     raise UnreachableError(f"it answers {status}: {read_status(body).message[:_MAX_ERROR]}")
@@ -244,8 +238,8 @@ class History:
             replica.position, replica.since = page.position, page.since
             has_new |= bool(page.items)
             if page.is_complete:
-                return has_new, True
-        return has_new, False
+                break
+        return has_new
 
     async def moment(self, at: int, focus: Iterable[str]) -> bytes:
         """Return the `MomentAnswer` for the last plan at or before *at* of any replica.

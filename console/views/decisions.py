@@ -72,7 +72,7 @@ class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     since: str
     until: str
     recorded_since: str | None = None
-    """From when on the history is complete."""
+    """When the oldest log begins."""
     is_served: bool = True
     problem: str = ""
 
