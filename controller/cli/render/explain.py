@@ -69,7 +69,7 @@ class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, froze
 class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
     """One cluster, evaluated for one workload.
 
-    *exclusion* is the code of why it is not a candidate; *problem* is why a candidate
+    *exclusion* is the code of why it is not a candidate, null for a candidate; *problem* says why, or why a candidate
     admits nothing now. *replicas* is the number of replicas that fit.
     """
 
@@ -205,7 +205,7 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     data: tuple[DataReport, ...] | msgspec.UnsetType = msgspec.UNSET
     """The data that its DataSourceClaims name; left out without claims."""
     evicted: str | None = None
-    """Code of why this plan evicts it, until when it is admitted; null where the plan does not evict it."""
+    """Eviction reason, if this plan evicts it; until then it is admitted. Null otherwise."""
     counterfactuals: tuple[CounterfactualReport, ...] | None = None
     """The least single changes that admit a pending workload now; null for another one."""
     counterfactuals_complete: bool = True
