@@ -95,7 +95,7 @@ def format_age(since: int | None, now: int) -> str:
         if age >= (2 * unit if unit is not _HOUR else 3 * unit):
             rest = age % unit // part
             return f"{age // unit}{names[0]}" + (f"{rest}{names[1]}" if rest and age < most * unit else "")
-    return f"{age // _SECOND}s" if age < 2 * _MINUTE else f"{age // _MINUTE}m"
+    return f"{age // _SECOND}s"
 
 
 def _format_decimal(amount: Fraction) -> str:
