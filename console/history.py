@@ -286,5 +286,5 @@ class History:
 
 
 def _key(decision: LoggedDecision) -> tuple[object, ...]:
-    """Return what identifies a decision: a plan decides once about a workload, but for what follows from that."""
+    """Return the key of a decision: a plan has at most one about a workload for each action and reason."""
     return decision.at, decision.uid, decision.action, decision.plan, decision.reason

@@ -118,7 +118,10 @@ class Model:
         self.use_run_times(self._run_times)
 
     def use_run_times(self, run_times: RunTimes) -> None:
-        """Expect the run times that the controller expects; it expects those of pending workloads with a change."""
+        """Use *run_times* for expected ends.
+
+        As in the controller, a pending workload gets a new one when it changes.
+        """
         are_first = run_times.knows_all and not self._run_times.knows_all
         self._run_times = run_times
         self.store.with_run_time = partial(with_run_time, self.store, run_times)

@@ -1,7 +1,7 @@
 """What one user may see: decided by a few reviews for the whole control plane, and by one for each namespace of a page.
 
-A page is built with the answers that are known. Namespaces that it asked about in vain are reviewed, at most fifty,
-and the page is built again.
+A page is built with the answers that are known. Namespaces without a known answer are reviewed, at most fifty, and the
+page is built again.
 """
 
 from collections.abc import Collection
@@ -70,7 +70,8 @@ class Reader:
     def may_name(self, queue: QueueName, model: Model) -> bool:
         """Return whether it may read the name of *queue*: it has workloads there or in a queue below it.
 
-        A reader of all queues may not read which other names the workloads of others have in place of a queue's.
+        With the right to list queues it may name existing queues only: a queue that does not exist is a text that
+        another tenant wrote.
         """
         if self.all_workloads or queue in self.own_queues(model):
             return True

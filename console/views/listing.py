@@ -17,7 +17,7 @@ from controller.engine.state.resources import PODS
 T = TypeVar("T")
 
 PAGE_SIZE = 50
-#: Pages after the last one are reached by a filter.
+#: Maximum number of pages; rows beyond them are found with a filter.
 MAX_PAGES = 400
 _MAX_CHARACTERS = 253
 #: Resources that a row shows.

@@ -141,8 +141,8 @@ def _resources(state: Engine) -> frozenset[str]:
 def find_job(snapshot: Snapshot, namespace: str, name: str) -> Workload:
     """Return the workload of a job; a Volcano Job takes precedence over other kinds of the same name.
 
-    One without a namespace is found in each, after those of the namespace. Raises `NotFoundError`, also for a job that
-    is not managed by admission.
+    A cluster-scoped workload is found in every *namespace*, after the workloads of that namespace. Raises
+    `NotFoundError`, also for a job that is not managed by admission.
     """
     for within in (namespace, ""):
         workloads = [workload for workload in _workloads(snapshot, within) if workload.name == name]
