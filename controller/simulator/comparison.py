@@ -35,7 +35,10 @@ class Variant(StrEnum):
     RESERVATIONS = "reservations"
     """Head reservations without backfill."""
     EASY = "easy"
-    """Textbook EASY: the head is reserved for after a second, however far its start is, with exact run times."""
+    """Textbook EASY, with exact run times.
+
+    Capacity is reserved for the head of each queue after it has waited one second, however late it can start.
+    """
 
 
 class VariantFigures(msgspec.Struct, rename="camel", frozen=True):
