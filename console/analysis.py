@@ -23,8 +23,8 @@ _CHILDREN = 1
 #: Questions on their way, for all users and for one of them: its page asks again.
 _MAX_WAITING, _MAX_OF_ONE_USER = 20, 4
 _RESULT_SECONDS = 60.0
-#: A user's question that failed is asked again after so long.
-_FAILED_SECONDS = 5.0
+#: Seconds until a user's question that failed in a child is asked again, or one with a temporary answer.
+_FAILED_SECONDS, _TEMPORARY_SECONDS = 30.0, 5.0
 #: Bytes of one answer, and answers and their bytes in memory.
 _MAX_BYTES, _MAX_RESULTS, _MAX_RESULT_BYTES = 16 << 20, 500, 64 << 20
 _NICE = 10
@@ -40,7 +40,7 @@ class AnalysisError(Exception):
 
 
 class TemporaryAnswer(bytes):
-    """An answer that is no result yet: the question is asked again as after a failure."""
+    """An answer that is no result yet: the question is soon asked again."""
 
 
 @dataclass(slots=True)
@@ -50,9 +50,11 @@ class _Result:
     """``None`` where it failed or took too long."""
 
     @property
-    def is_final(self) -> bool:
-        """Return whether it is a result."""
-        return self.answer is not None and not isinstance(self.answer, TemporaryAnswer)
+    def lifetime(self) -> float:
+        """Return for how many seconds a user's question is not asked again."""
+        if self.answer is None:
+            return _FAILED_SECONDS
+        return _TEMPORARY_SECONDS if isinstance(self.answer, TemporaryAnswer) else _RESULT_SECONDS
 
     @property
     def size(self) -> int:
@@ -73,9 +75,8 @@ class Analyses:
         self._results: OrderedDict[Hashable, _Result] = OrderedDict()
 
     def cached(self, key: Hashable) -> _Result | None:
-        """Return the last answer to *key*, however old; ``None`` while a failed question is asked again."""
-        known = self._results.get(key)
-        return known if known is None or known.is_final or key not in self._running else None
+        """Return the last answer to *key*, however old."""
+        return self._results.get(key)
 
     def ask(self, key: Hashable, question: Callable[[], bytes], *, user: str = "") -> None:
         """Start *question*, unless its answer is new or being computed, or too many are, for all users or for *user*.
@@ -101,8 +102,7 @@ class Analyses:
 
     def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], user: str) -> None:
         known = self._results.get(key)
-        lifetime = _FAILED_SECONDS if user and known is not None and not known.is_final else _RESULT_SECONDS
-        is_new = known is not None and time.monotonic() < known.at + lifetime
+        is_new = known is not None and time.monotonic() < known.at + (known.lifetime if user else _RESULT_SECONDS)
         has_place = not user or (
             len(self._running) < _MAX_WAITING and list(self._users.values()).count(user) < _MAX_OF_ONE_USER
         )
