@@ -107,7 +107,7 @@ def _proxy_user(request: web.Request) -> User:
         raise RefusedError(401, "Unauthorized", "the proxy did not send the header X-Remote-User")
     if any(len(text) > _MAX_HEADER_CHARACTERS for text in (name, *groups)):
         problem = f"the proxy sent a name of a user or group of more than {_MAX_HEADER_CHARACTERS:,} characters"
-        raise RefusedError(401, "Unauthorized", problem)
+        raise RefusedError(403, "Forbidden", problem)
     if name.startswith("system:") or any(group.startswith("system:") for group in groups):
         # A proxy knows users of an organisation; it must not speak for components of the control plane.
         raise RefusedError(403, "Forbidden", "users and groups of the proxy must not begin with system:")

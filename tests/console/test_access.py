@@ -217,9 +217,9 @@ def test_other_addresses_than_loopback_need_a_certificate(tmp_path):
     ("headers", "status", "message"),
     [
         pytest.param({}, 401, "did not send", id="no-user"),
-        pytest.param({"X-Remote-User": "a" * 10_000}, 401, "more than 1,024 characters", id="long-user"),
+        pytest.param({"X-Remote-User": "a" * 10_000}, 403, "more than 1,024 characters", id="long-user"),
         pytest.param(
-            {"X-Remote-User": "a", "X-Remote-Group": "b" * 2_000}, 401, "more than 1,024 characters", id="long-group"
+            {"X-Remote-User": "a", "X-Remote-Group": "b" * 2_000}, 403, "more than 1,024 characters", id="long-group"
         ),
         pytest.param({"X-Remote-User": "system:admin"}, 403, "system:", id="component"),
         pytest.param(
