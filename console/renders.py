@@ -218,7 +218,7 @@ class Renders:
     # -- past decisions ----------------------------------------------------------
 
     def moment(self, query: Query, reader: Reader) -> moments.MomentView:
-        """Return one logged moment, which a controller replays."""
+        """Return the plan at a past time, which a controller replays."""
         at, focus = moments.requested_moment(query)
         if at is None or not self.model.history.is_enabled:
             return moments.moment_view(self.model, query, reader, None)
@@ -248,7 +248,7 @@ PAGES: Mapping[str, Page] = {
         ),
         Page("/clusters", "clusters.html", lambda o, q, r: clusters.clusters_view(o.model, q, r), "Clusters"),
         Page("/decisions", "decisions.html", lambda o, q, r: decisions.decisions_view(o.model, q, r), "Decisions"),
-        Page("/moment", "moment.html", Renders.moment, "Moment"),
+        Page("/moment", "moment.html", Renders.moment, "Past plan"),
         Page("/what-if", "what_if.html", Renders.what_if, "What if"),
         Page("/clusters/{name}", "cluster.html", lambda o, q, r: clusters.cluster_view(o.model, q, r)),
     )

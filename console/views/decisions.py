@@ -72,7 +72,7 @@ class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
     since: str
     until: str
     recorded_since: str | None = None
-    """When the oldest log begins."""
+    """When the oldest log begins, or the oldest decision in memory where older ones were dropped."""
     is_served: bool = True
     problem: str = ""
 

@@ -403,7 +403,7 @@ def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> 
     yield from logged[-_MAX_LOGGED:]
     last = logged[-1].title if logged else ""
     # The plan that nominates a workload also logs why it is pending.
-    decided = next((step.title for step in reversed(logged) if step.title != "Pending"), "")
+    decided = next((step.title for step in reversed(logged[-_MAX_LOGGED:]) if step.title != "Pending"), "")
     evictions = sum(step.title == "Evicted" for step in logged)
     if workload.evictions > evictions:
         times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
