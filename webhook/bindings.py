@@ -57,7 +57,7 @@ class TemplateReference(msgspec.Struct, frozen=True, rename="camel"):
     api_version: str
     kind: str
 
-    def group_kind(self) -> TemplateKind:
+    def template_kind(self) -> TemplateKind:
         """Return the kind without its version."""
         group, _, _ = self.api_version.rpartition("/")
         return TemplateKind(group, self.kind)
@@ -84,7 +84,7 @@ def review_binding(request: Request, gated_kinds: GatedKinds) -> AdmissionRespon
         spec = read_spec(request.members)
     except (ValueError, RecursionError) as error:
         return denied(f"binding {request.name!r} cannot be decoded: {error}", code=422)
-    if spec.resource.group_kind() not in gated_kinds.kinds:
+    if spec.resource.template_kind() not in gated_kinds.kinds:
         return allowed()
     if request.namespace in gated_kinds.exempt_namespaces:
         return exempt()

@@ -131,10 +131,10 @@ class ControlPlaneWatcher:
         try:
             async with asyncio.timeout(LIST_TIMEOUT_SECONDS), self._lock:
                 if self._refreshed_at < requested_at:
-                    started_at = loop.time()
+                    started_at, before = loop.time(), self._informer.version
                     queues, unreadable, version = await self._list()
-                    # The watch may have received changes since the list was begun.
-                    if not is_older(version, self._informer.version):
+                    # The watch may have received changes since then; a list from before it is of a restored server.
+                    if is_older(version, before) or not is_older(version, self._informer.version):
                         self._queues.replace(queues, unreadable=unreadable)
                     self._refreshed_at = started_at
         except (TimeoutError, ApiError) as error:
