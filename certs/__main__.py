@@ -45,13 +45,18 @@ def reconcile(reconciler: CertificateReconciler, *, rotate: bool = False) -> Non
             return
 
 
+def _reason(error: Exception) -> str:
+    is_unreadable = isinstance(error, msgspec.MsgspecError)
+    return f"the Secret or a webhook configuration cannot be decoded: {error}" if is_unreadable else str(error)
+
+
 def run_periodically(reconciler: CertificateReconciler, seconds: float, stopping: threading.Event) -> None:
     """Reconcile every *seconds* until *stopping* is set; log errors and retry in the next interval."""
     while not stopping.is_set():
         try:
             reconcile(reconciler)
         except _ERRORS as error:
-            log.error("reconcile failed", reason=str(error), retry_in_seconds=seconds)  # noqa: TRY400 -- no traceback
+            log.error("reconcile failed", reason=_reason(error), retry_in_seconds=seconds)  # noqa: TRY400 -- no traceback
         stopping.wait(seconds)
 
 
@@ -84,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     try:
         run(settings)
     except _ERRORS as error:
-        sys.exit(f"certs: {error}")
+        sys.exit(f"certs: {_reason(error)}")
 
 
 if __name__ == "__main__":
