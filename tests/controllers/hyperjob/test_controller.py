@@ -33,15 +33,15 @@ def plane(fresh_control_plane):
 
 
 @asynccontextmanager
-async def staged(plane, *, capacity=CapacitySnapshot, may_write=lambda: True, placed=lambda key: None):
+async def running_controller(plane, *, capacity=CapacitySnapshot, may_write=lambda: True, placed=lambda key: None):
     """Run a controller with its own RBAC rights; yield it and an administrator."""
     async with Api.connect(plane.kubeconfig("volcano-global-hyperjobs")) as ours:
         around = HyperJobDependencies(may_write, capacity, placed, lambda uid: None)
-        stage = HyperJobController(ours, around, watch_options=WatchOptions())
-        stage.discovery_interval_seconds = 0.1
-        task = asyncio.create_task(stage.run())
+        controller = HyperJobController(ours, around, watch_options=WatchOptions())
+        controller.discovery_interval_seconds = 0.1
+        task = asyncio.create_task(controller.run())
         async with Api.connect(plane.kubeconfig("admin")) as admin:
-            yield stage, admin
+            yield controller, admin
             assert not task.done(), task
             for resource in (HYPERJOBS, BATCH_HYPERJOBS):
                 with suppress(NotFound):
@@ -87,9 +87,9 @@ def part(uid, *, namespace=NAMESPACE):
 def unstarted(placed=lambda key: None):
     """Return a controller that knows the HyperJob ``llm`` and sends nothing."""
     around = HyperJobDependencies(lambda: True, CapacitySnapshot, placed, lambda uid: None)
-    stage = HyperJobController(None, around, watch_options=WatchOptions())
-    stage.update(HYPERJOBS, observed(document(), uid="uid-1"))
-    return stage
+    controller = HyperJobController(None, around, watch_options=WatchOptions())
+    controller.update(HYPERJOBS, observed(document(), uid="uid-1"))
+    return controller
 
 
 async def exists(admin, resource, name, *, seconds=10):
@@ -105,7 +105,7 @@ async def test_controller_starts_after_crds_are_installed(plane):
     names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
     for name in names:
         await asyncio.to_thread(plane.admin.delete, f"{DEFINITIONS}/{name}")
-    async with staged(plane) as (_, admin):
+    async with running_controller(plane) as (_, admin):
         await asyncio.sleep(0.5)
         await asyncio.to_thread(apply_files, plane.admin, OUR_CRDS)
         await submit(admin, document(replicated("t"), name="late"))
@@ -114,7 +114,7 @@ async def test_controller_starts_after_crds_are_installed(plane):
 
 async def test_writes_need_leadership_and_capacity(plane):
     allowed, rooms = asyncio.Event(), [gpus(a=1)]
-    async with staged(plane, capacity=lambda: rooms[0], may_write=allowed.is_set) as (stage, admin):
+    async with running_controller(plane, capacity=lambda: rooms[0], may_write=allowed.is_set) as (controller, admin):
         await submit(admin, document(replicated("t"), name="standby"))
         await submit(admin, document(AUTO, name="wide"))
         assert await exists(admin, JOBS, "standby-t-0", seconds=1) is None
@@ -122,14 +122,14 @@ async def test_writes_need_leadership_and_capacity(plane):
         assert await exists(admin, JOBS, "standby-t-0")
         assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
         rooms[0] = gpus(a=4)
-        stage.wake()
+        controller.wake()
         assert await exists(admin, JOBS, "wide-t-0")
 
 
 async def test_error_of_one_hyperjob_does_not_block_others(plane):
     """No schema checks the selector of this HyperJob, and nobody can read it."""
     affinity = {"labelSelector": {"matchExpressions": [{"operator": "Near"}]}}
-    async with staged(plane, capacity=lambda: gpus(a=8)) as (_, admin):
+    async with running_controller(plane, capacity=lambda: gpus(a=8)) as (_, admin):
         await submit(admin, document(AUTO, name="broken", clusterAffinity=affinity))
         await submit(admin, document(replicated("t"), name="sound"))
         assert await exists(admin, JOBS, "sound-t-0")
@@ -146,11 +146,11 @@ async def test_decisions_wait_for_hyperjobs_during_an_outage_only(status, is_syn
         async def get(self, path):
             raise error_for(status)(f"GET {path}", status, "refused")
 
-    stage = HyperJobController(Refusing(), unstarted()._dependencies, watch_options=WatchOptions())
-    running = asyncio.create_task(stage.run())
+    controller = HyperJobController(Refusing(), unstarted()._dependencies, watch_options=WatchOptions())
+    running = asyncio.create_task(controller.run())
     await asyncio.sleep(60)
     running.cancel()
-    assert stage.synced.is_set() == is_synced
+    assert controller.synced.is_set() == is_synced
 
 
 def test_deeply_nested_revision_of_a_part_counts_as_none():
@@ -161,54 +161,54 @@ def test_deeply_nested_revision_of_a_part_counts_as_none():
 
 def test_copy_of_a_part_in_another_namespace_is_ignored():
     """A backup was restored there, or a tenant knows the uid of a HyperJob of another one."""
-    stage = unstarted()
-    stage.update(JOBS, part("own"))
-    stage.update(JOBS, part("copy", namespace="other"))
-    assert {name: job.uid for name, job in stage.jobs("uid-1").items()} == {"llm-t-0": "own"}
-    stage.forget(JOBS, ObjectKey("other", "llm-t-0"), "copy")
-    assert {name: job.uid for name, job in stage.jobs("uid-1").items()} == {"llm-t-0": "own"}
+    controller = unstarted()
+    controller.update(JOBS, part("own"))
+    controller.update(JOBS, part("copy", namespace="other"))
+    assert {name: job.uid for name, job in controller.jobs("uid-1").items()} == {"llm-t-0": "own"}
+    controller.forget(JOBS, ObjectKey("other", "llm-t-0"), "copy")
+    assert {name: job.uid for name, job in controller.jobs("uid-1").items()} == {"llm-t-0": "own"}
 
 
 @pytest.mark.parametrize(("uid", "is_placed"), [("own", True), ("earlier", False)])
 def test_binding_of_an_earlier_job_does_not_place_a_part(uid, is_placed):
     """Karmada cannot delete the binding while its cluster does not answer."""
-    stage = unstarted(lambda key: binding_on("a", uid))
-    stage.update(JOBS, part("own"))
-    assert (stage.placement(NAMESPACE, "llm-t-0") is not None) == is_placed
+    controller = unstarted(lambda key: binding_on("a", uid))
+    controller.update(JOBS, part("own"))
+    assert (controller.placement(NAMESPACE, "llm-t-0") is not None) == is_placed
 
 
 def test_deleted_hyperjob_is_forgotten():
     """Up to a thousand of them, with annotations of 256 KiB each, would fill the memory."""
-    stage = unstarted()
-    reconciler = stage._reconciler
+    controller = unstarted()
+    reconciler = controller._reconciler
     reconciler.known["uid-1"] = reconciler.rejections["uid-1"] = None
-    stage.update(HYPERJOBS, observed(document(), uid="uid-1", resourceVersion="2"))
+    controller.update(HYPERJOBS, observed(document(), uid="uid-1", resourceVersion="2"))
     assert (len(reconciler.known), len(reconciler.rejections)) == (1, 1)
-    stage.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
+    controller.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
     assert (len(reconciler.known), len(reconciler.rejections)) == (0, 0)
 
 
 def test_deleted_hyperjob_is_not_queued_in_a_standby():
     """A standby processes no items, and tenants may create and delete HyperJobs for weeks."""
-    stage = unstarted()
-    assert len(stage._queue) == 1
-    stage.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
-    assert not stage._queue
+    controller = unstarted()
+    assert len(controller._queue) == 1
+    controller.forget(HYPERJOBS, ObjectKey(NAMESPACE, "llm"), "uid-1")
+    assert not controller._queue
 
 
 @pytest.mark.parametrize(("phase", "has_finished"), [("Completed", True), ("Running", False), ("", False)])
 def test_binding_says_whether_a_part_has_finished(phase, has_finished):
-    stage = unstarted(lambda key: binding_on("a", phase=phase))
-    assert stage.placement(NAMESPACE, "llm-t-0").has_finished == has_finished
+    controller = unstarted(lambda key: binding_on("a", phase=phase))
+    assert controller.placement(NAMESPACE, "llm-t-0").has_finished == has_finished
 
 
 async def test_new_leader_waits_for_the_writes_of_the_former_one():
     """With the status before a retry it would delete the Job of the retry."""
-    stage = unstarted()
-    informer = stage._informers[HYPERJOBS] = Informer(None, HYPERJOBS.path, decode=bytes, sink=stage._jobs)
+    controller = unstarted()
+    informer = controller._informers[HYPERJOBS] = Informer(None, HYPERJOBS.path, decode=bytes, sink=controller._jobs)
     informer.synced.set()
-    stage.on_leading()
-    waiting = asyncio.create_task(stage._until_synced())
+    controller.on_leading()
+    waiting = asyncio.create_task(controller._until_synced())
     await asyncio.sleep(0)
     assert not waiting.done()
     informer.synced.set()
@@ -217,10 +217,10 @@ async def test_new_leader_waits_for_the_writes_of_the_former_one():
 
 async def test_other_tasks_run_between_two_hyperjobs():
     """A pass over all HyperJobs, of which none has changed, may take seconds."""
-    stage = unstarted()
+    controller = unstarted()
     for number in range(9):
-        stage.update(HYPERJOBS, observed(document(name=f"other-{number}"), uid=f"other-{number}"))
-    stage._informers[HYPERJOBS] = None
+        controller.update(HYPERJOBS, observed(document(name=f"other-{number}"), uid=f"other-{number}"))
+    controller._informers[HYPERJOBS] = None
     ticks = []
 
     async def tick():
@@ -229,7 +229,7 @@ async def test_other_tasks_run_between_two_hyperjobs():
             await asyncio.sleep(0)
 
     ticking = asyncio.create_task(tick())
-    await stage._process_queue()
+    await controller._process_queue()
     ticking.cancel()
     assert len(ticks) >= 10
 
@@ -237,7 +237,7 @@ async def test_other_tasks_run_between_two_hyperjobs():
 async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
     """Only its binding has changed: Karmada has placed it again, and would run it again."""
     clusters = ["a"]
-    async with staged(plane, placed=lambda key: binding_on(clusters[0])) as (stage, admin):
+    async with running_controller(plane, placed=lambda key: binding_on(clusters[0])) as (controller, admin):
         await submit(admin, document(replicated("t"), name="llm"))
         assert await exists(admin, JOBS, "llm-t-0")
         path = JOBS.item_path(NAMESPACE, "llm-t-0")
@@ -250,6 +250,6 @@ async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
 
         await poll(phase, "the end", until=lambda reached: reached == "Completed")
         clusters[0] = "b"
-        stage.wake()
+        controller.wake()
         await gone(admin, JOBS, "llm-t-0")
         assert await phase() == "Completed"
