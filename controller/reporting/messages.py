@@ -94,7 +94,9 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.NO_MATCHING_CLUSTER: "change the placement of its policy, or label, untaint or add a cluster",
     Reason.BLOCKED_BY_FAIR_SHARE: "it starts when those workloads are admitted",
     Reason.HYPERJOB_INCOMPLETE: "it starts when the other parts exist and their backoff has ended",
-    Reason.HYPERJOB_DOES_NOT_FIT: "it starts when enough of its parts fit",
+    Reason.HYPERJOB_DOES_NOT_FIT: (
+        "it starts when enough of its parts fit; where they never do, lower minAvailable or split it in another way"
+    ),
     Reason.PREEMPTION_IN_PROGRESS: "it starts when they have terminated",
     Reason.STARTUP_BACKOFF: "it is retried automatically",
     Reason.SUSPENDED: "remove spec.suspension from its PropagationPolicy",
