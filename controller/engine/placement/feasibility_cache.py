@@ -5,7 +5,7 @@ on its last fitting cluster.
 """
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
@@ -56,7 +56,7 @@ class Feasibility:
     refusal: Refusal | None = None
     """Set where even empty clusters would not suffice."""
     potential: tuple[ClusterName, ...] = ()
-    """The candidate clusters as if all were usable."""
+    """The candidate clusters as if all were usable, and those of the affinity term that Karmada uses now."""
 
     def charge(self, requirements: SchedulingRequirements) -> Resources:
         """Return the total charge of admitting a workload with these requirements."""
@@ -81,8 +81,14 @@ def feasibility(
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
         names = ()
-    either = tuple(dict.fromkeys((*potential.names, *now.names)))
-    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, either)
+    matching = tuple(dict.fromkeys((*potential.names, *_used_by_karmada(now))))
+    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, matching)
+
+
+def _used_by_karmada(now: Candidates) -> Iterator[ClusterName]:
+    """Yield the clusters that Karmada would choose from: it knows of no reservation and no failed start."""
+    yield from now.names
+    yield from (name for name, why in now.excluded.items() if why in {Exclusion.STARTUP_FAILED, Exclusion.RESERVED})
 
 
 def _may_use_all_weighted(
@@ -94,8 +100,7 @@ def _may_use_all_weighted(
     """
     if any(term.overflow for term in requirements.placement.terms):
         return True
-    unknown_to_karmada = {Exclusion.STARTUP_FAILED, Exclusion.RESERVED}
-    divided = {*now.names, *(name for name, why in now.excluded.items() if why in unknown_to_karmada)}
+    divided = {*_used_by_karmada(now)}
     members = [cluster for cluster in clusters if cluster.name in divided]
     return static_weights(requirements.placement.weights, members).keys() <= {*names}
 
