@@ -16,6 +16,7 @@ from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.reservations.active import ActiveReservations
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
@@ -62,8 +63,8 @@ def never_fits_refusal(
     """Return why no capacity would ever admit enough parts of a complete *gang* together; ``None`` where it may (C5).
 
     Either too few parts would be admitted alone, or the smallest ones exceed a limit of *potential* together, which has
-    no usage, or the empty clusters hold too few of equal ones. For parts of several sizes the last is necessary to fit,
-    but not sufficient.
+    no usage, or more parts of at least one size must start than the empty clusters hold. Parts of several sizes may
+    still not fit then.
     """
     missing = workloads.gangs.missing(gang)
     if missing <= 1:
@@ -108,18 +109,28 @@ def _too_many_refusal(
     cluster_usage = feasibility_cache.cluster_usage
     sizes = {id(workload_class.requirements): (part, workload_class.requirements) for part, workload_class in parts}
     counts = Counter(id(workload_class.requirements) for _, workload_class in parts)
-    for smallest, size in islice(sizes.values(), _MAX_SIZES):
+    # Equal parts may differ in their clusters.
+    distinct = {
+        (frozenset(size.gang_requests.items()), frozenset(size.requests.items())): (part, size)
+        for part, size in sizes.values()
+    }
+    for smallest, size in islice(distinct.values(), _MAX_SIZES):
         larger = [other for _, other in sizes.values() if _requests_no_more(size, other)]
         needed, room = missing - len(parts) + sum(counts[id(other)] for other in larger), 0
         if needed <= 1:
             continue
-        names = chain.from_iterable(feasibility_cache.get(other).candidates.potential for other in larger)
-        for cluster_state in map(cluster_usage.cluster_state, dict.fromkeys(names)):
+        seen = set[ClusterName]()
+        for name in chain.from_iterable(feasibility_cache.get(other).candidates.potential for other in larger):
+            if name in seen:
+                continue
+            seen.add(name)
+            cluster_state = cluster_usage.cluster_state(name)
             room += needed if cluster_state.is_unknown else _room(size, cluster_state.allocatable)
             if room >= needed:
                 break
         else:
-            subject = f"{smallest.path} (of {needed} parts of its size, the empty clusters hold {room})"
+            why = f"{needed} parts of at least its size must start together, the empty clusters hold {room}"
+            subject = f"{smallest.path} ({why})"
             return Refusal(Reason.HYPERJOB_DOES_NOT_FIT, subject=subject)
     return None
 
