@@ -6,7 +6,7 @@ Uses placement and cluster properties only, neither capacity nor readiness for n
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import accumulate
+from itertools import accumulate, islice
 from typing import Protocol
 
 from controller.engine.state.clusters import (
@@ -269,12 +269,14 @@ class CandidateCache:
         return known
 
     def _clear_if_large(self) -> None:
-        """Clear the cache when it is larger than pending workloads can need: placements come and go."""
+        """Drop results where they exceed the bounds, the oldest half of the candidates: placements come and go."""
         most = min(_MAX_CACHED, _MAX_CACHED_CLUSTERS // max(len(self._clusters), 1))
-        if len(self._affinities) > most or len(self._candidates) > most:
+        if len(self._affinities) > most:
             self._selected.clear()
             self._affinities.clear()
-            self._candidates.clear()
+        if len(self._candidates) > most:
+            for key in list(islice(self._candidates, len(self._candidates) // 2)):
+                del self._candidates[key]
 
 
 def _filtered_by(cluster: Cluster) -> tuple[object, ...]:
