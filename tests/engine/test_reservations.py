@@ -20,6 +20,7 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from tests.engine.objects import cluster, workload
+from tests.workloads import changed
 
 STEP = 10_000
 LONGEST = 20 * STEP
@@ -158,11 +159,11 @@ def test_pauses_between_reservations_grow_without_a_delay():
     assert [round(pause / 1000) for pause in pauses] == [2, 4, 8, 16]
 
 
-def test_pauses_between_reservations_restart_on_admission():
+def test_pauses_between_reservations_restart_after_a_run():
     policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
     state = blocked_by_small(policy)
     now = granted_at(state, 1_000_000, count=4)[-1] + 1
-    state.workload_changed(workload("wide", {"cpu": 4}, on="m", admitted_at=now), now)
+    state.workload_changed(changed(workload("wide", {"cpu": 4}, on="m", admitted_at=now), has_run=True), now)
     state.workload_changed(workload("wide", {"cpu": 4}), now)
     again = granted_at(state, now, count=3)
     assert [round((at - now) / 1000) for at in again] == [0, 2, 6]
