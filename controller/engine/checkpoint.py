@@ -61,13 +61,13 @@ class History:
     has_begun: bool = False
     has_usability_changed: bool = False
     spent_resize_grace: tuple[tuple[WorkloadUid, int, int], ...] = ()
-    """How long resized workloads did not fit before they shrank, and when they did (D7)."""
+    """How long resized workloads did not fit before they shrank or were evicted, and when that was (D7)."""
     expired_reservations: tuple[tuple[WorkloadUid, int], ...] = ()
     """How many reservations of each workload have expired (O8)."""
     idle_reservations: tuple[tuple[str, IdleTime], ...] = ()
     """What the reservations have left idle, by owner (O8)."""
     backfilled: tuple[tuple[WorkloadUid, str], ...] = ()
-    """Admitted workloads that use reserved capacity, with the owner of the reservation (O9)."""
+    """Workloads, admitted or being evicted, that use reserved capacity, with the owner of the reservation (O9)."""
     spent_budgets: tuple[tuple[str, int], ...] = ()
     """Which part of its budget each reservation has spent on backfilled workloads, by owner (O9)."""
     admitted_so_far: tuple[WorkloadUid, ...] = ()

@@ -30,7 +30,7 @@ class ResizeTracker:
         self.not_fitting_since: dict[WorkloadUid, int] = {}
         """When each resized workload that exceeds quota or capacity began to, in milliseconds."""
         self.spent_grace: dict[WorkloadUid, tuple[int, int]] = {}
-        """How long workloads exceeded quota or capacity before they shrank, and when they did."""
+        """How long workloads exceeded quota or capacity before they shrank or were evicted, and when that was."""
         self._workloads = workloads
         self._queue_usage = queue_usage
         self._cluster_usage = cluster_usage

@@ -202,8 +202,6 @@ class HeadReservations:
             return []
         evicted = []
         for workload in self._overrun(now):
-            if workload.state is not WorkloadState.ADMITTED:
-                continue  # evicted with another part of its gang
             for part in (workload, *self._workloads.gangs.dependents(workload, self._workloads.by_uid)):
                 if part.eviction_retry_at <= now:
                     self._assume(part.evicted(EvictionReason.BACKFILL_OVERRUN), now)
@@ -211,7 +209,10 @@ class HeadReservations:
         return evicted
 
     def _overrun(self, now: int) -> Iterator[Workload]:
-        """Yield the backfilled workloads that were admitted before a promised start which is due, by uid."""
+        """Yield the backfilled workloads that were admitted before a promised start which is due, by uid.
+
+        The caller may evict them, and others with them, meanwhile.
+        """
         due = {
             owner_of(workload): promised_start
             for workload in self._workloads.with_reservation.values()
@@ -222,7 +223,7 @@ class HeadReservations:
             if owner not in due or workload is None or workload.admission is None or workload.preserved:
                 continue
             if workload.state is WorkloadState.ADMITTED and workload.admission.admitted_at < due[owner]:
-                yield self._workloads[uid]
+                yield workload
 
     def next_overrun_eviction(self, now: int) -> int | None:
         """Return when the next promised start is due, or the next retry of a rejected eviction after one."""

@@ -36,7 +36,7 @@ def with_rerun(before: Workload | None, workload: Workload) -> Workload:
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     ran_on = before.state is WorkloadState.FINISHED or (
-        before.details.runs_after_finish and before.state is WorkloadState.ADMITTED
+        before.details.runs_after_finish and before.admission is not None
     )
     return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
 

@@ -421,8 +421,9 @@ class Workload:
         return replace(self, state=WorkloadState.PENDING, details=details)
 
     def stopped(self) -> "Workload":
-        """Return the workload once it has stopped after an eviction; one that aborted or is suspended stays on hold."""
-        is_on_hold = self.hold is not None and self.hold.reason in {Reason.ABORTED, Reason.SUSPENDED}
+        """Return the workload once it has stopped after an eviction; holds that this does not end stay."""
+        lasting = {Reason.ABORTED, Reason.SUSPENDED, Reason.REQUESTS_UNKNOWN, Reason.NO_MATCHING_POLICY}
+        is_on_hold = self.hold is not None and self.hold.reason in lasting
         hold = self.hold if is_on_hold else None
         return replace(self, state=WorkloadState.PENDING, admission=None, hold=hold)
 
