@@ -448,7 +448,7 @@ _MUTANTS = {
     "webhook.bindings": {
         "suspend-nothing": (
             "review_binding",
-            "spec.resource.group_kind() not in gated_kinds.kinds",
+            "spec.resource.template_kind() not in gated_kinds.kinds",
             "True",
             "tests/webhook/test_resourcebindings.py",
         ),
