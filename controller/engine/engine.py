@@ -34,6 +34,7 @@ from controller.engine.state.workload_changes import (
     with_long_grace_period,
     with_placement_time,
     with_rerun,
+    with_resize_before_eviction,
 )
 from controller.engine.state.workloads import (
     Workload,
@@ -136,7 +137,8 @@ class Engine:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
-        workload = with_long_grace_period(before, with_placement_time(before, with_rerun(before, workload), now))
+        workload = with_resize_before_eviction(before, with_rerun(before, workload))
+        workload = with_long_grace_period(before, with_placement_time(before, workload, now))
         workload = self._with_reserved_clusters(workload, now)
         if before == workload:
             return

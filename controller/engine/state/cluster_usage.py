@@ -55,6 +55,8 @@ class ClusterUsage:
         self._root_limit: Resources | None = None
         self._resized: dict[ClusterName, Resources] = {}
         """What workloads with a resize that was not accepted are charged on each cluster that has any."""
+        self._resized_and_evicted: dict[ClusterName, Resources] = {}
+        """The same of those that are being evicted."""
         self.usability_changed_at: int | None = None
         """When a cluster last became usable or unusable; before the first plan, according to its condition."""
         self.has_begun = False
@@ -382,13 +384,19 @@ class ClusterUsage:
 
     def track_resized(self, workload: Workload, count: int) -> None:
         """Add or remove, by a *count* of 1 or -1, the charges of *workload* if its resize was not accepted."""
-        if not workload.has_resized or workload.admission is None:
+        if workload.admission is None:
+            return
+        if workload.has_resized:
+            tracked = self._resized
+        elif workload.is_being_evicted and workload.admission.resized:
+            tracked = self._resized_and_evicted
+        else:
             return
         for own in workload.admission.cluster_charges:
-            if charged := nonzero(add(self._resized.get(own.cluster, EMPTY), scale(own.charge, count))):
-                self._resized[own.cluster] = charged
+            if charged := nonzero(add(tracked.get(own.cluster, EMPTY), scale(own.charge, count))):
+                tracked[own.cluster] = charged
             else:
-                self._resized.pop(own.cluster, None)
+                tracked.pop(own.cluster, None)
 
     def overcommitted(self, *, without: Admission | None = None) -> Resources:
         """Return what resized workloads are charged beyond the capacity of usable clusters.
@@ -413,10 +421,10 @@ class ClusterUsage:
 
     def _currently_overcommitted(self, state: ClusterState) -> Resources:
         """Return what a cluster is charged beyond its capacity by resized workloads, also by those being evicted."""
-        if not state.is_usable or not (state.being_evicted or state.name in self._resized):
+        resized, evicted = self._resized.get(state.name, EMPTY), self._resized_and_evicted.get(state.name, EMPTY)
+        if not state.is_usable or not (resized or evicted):
             return EMPTY
-        evicted = positive(subtract(state.being_evicted, state.capacity))
-        return elementwise_min(positive(scale(state.headroom, -1)), add(self._resized.get(state.name, EMPTY), evicted))
+        return elementwise_min(positive(scale(state.headroom, -1)), add(resized, evicted))
 
     @property
     def is_unknown(self) -> bool:

@@ -41,6 +41,14 @@ def with_rerun(before: Workload | None, workload: Workload) -> Workload:
     return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
 
 
+def with_resize_before_eviction(before: Workload | None, workload: Workload) -> Workload:
+    """Return *workload*, still marked as resized while it is being evicted (Q1)."""
+    if before is None or before.admission is None or workload.admission is None or not workload.is_being_evicted:
+        return workload
+    was_resized = before.has_resized or (before.is_being_evicted and before.admission.resized)
+    return replace(workload, admission=replace(workload.admission, resized=True)) if was_resized else workload
+
+
 def with_long_grace_period(before: Workload | None, workload: Workload) -> Workload:
     """Return *workload*, whose pods end as late as before: a changed or deleted template does not change them."""
     is_known = workload.details.has_long_grace_period
