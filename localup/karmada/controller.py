@@ -12,6 +12,7 @@ from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.timing import Backoff
 from localup.karmada.cache import ControlPlaneCache, Store
 from localup.karmada.objects import Key, Object, is_terminating, key_of
+from localup.karmada.workloads import TemplateError
 
 K = TypeVar("K", bound=Hashable)
 
@@ -53,7 +54,7 @@ class WorkQueue(Generic[K]):
             await self._reconcile(key)
         except (Conflict, NotFound, RetryError) as error:
             self._retry(key, error, log.debug)
-        except ApiError as error:
+        except (ApiError, TemplateError) as error:
             self._retry(key, error, log.warning)
         except Exception as error:  # noqa: BLE001 -- outer guard: one invalid object must not block others
             self._retry(key, error, log.exception)

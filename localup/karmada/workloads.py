@@ -22,12 +22,18 @@ from localup.karmada.objects import BATCH_JOBS, REPLICATED, Object, annotations_
 from localup.karmada.settings import seconds_in
 
 
+class TemplateError(ValueError):
+    """A pod template that Karmada cannot interpret."""
+
+
 def pod_template(template: Object) -> PodTemplate:
-    """Parse a pod template, or raise `ValueError`."""
+    """Parse a pod template, or raise `TemplateError`."""
     try:
         return translate_pod_template(msgspec.convert(template.get("spec") or {}, PodSpec), "template.spec")
     except msgspec.ValidationError as error:
-        raise ValueError(f"template.spec: {error}") from error
+        raise TemplateError(f"template.spec: {error}") from error
+    except ValueError as error:
+        raise TemplateError(str(error)) from error
 
 
 def amounts(quantities: Mapping[str, Any] | None) -> Resources:

@@ -3,6 +3,7 @@
 import pytest
 
 from localup.karmada.detector import binding_for, updated_binding
+from localup.karmada.workloads import TemplateError
 
 JOB = {
     "apiVersion": "batch.volcano.sh/v1alpha1",
@@ -41,3 +42,12 @@ def test_suspension_is_merged_field_by_field(existing, wanted, merged):
     before |= {"spec": before["spec"] | ({"suspension": existing} if existing else {})}
     after = updated_binding(before, made(**({"suspension": wanted} if wanted else {})))
     assert after["spec"].get("suspension") == merged
+
+
+@pytest.mark.parametrize("cpu", ["abc", {"cpu": 1}], ids=["no-quantity", "no-text"])
+def test_template_that_cannot_be_interpreted_is_no_failure(cpu):
+    container = {"name": "c", "resources": {"requests": {"cpu": cpu}}}
+    task = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    policy = {"kind": "PropagationPolicy", "metadata": {"name": "p", "namespace": "team-a"}, "spec": {"placement": {}}}
+    with pytest.raises(TemplateError, match="template"):
+        binding_for({**JOB, "spec": {"tasks": [task]}}, policy, permanent_id="b1")
