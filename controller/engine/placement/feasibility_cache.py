@@ -81,8 +81,10 @@ def feasibility(
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
         names = ()
-    matching = tuple(dict.fromkeys((*potential.names, *_used_by_karmada(now))))
-    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, matching)
+    known = {*potential.names}
+    # Mostly none, and then the tuple is shared with all equal placements.
+    others = tuple(name for name in _used_by_karmada(now) if name not in known)
+    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, potential.names + others)
 
 
 def _used_by_karmada(now: Candidates) -> Iterator[ClusterName]:
@@ -197,12 +199,13 @@ def _set_aside_refusal(class_feasibility: "ClassFeasibility", capacities: Sequen
 
 def _refusal_without_candidates(class_feasibility: "ClassFeasibility") -> Refusal | None:
     """Return why no cluster is a candidate now, ``None`` where all that match accept no new workloads."""
-    requirements, matching = class_feasibility.requirements, {*class_feasibility.candidates.potential}
+    requirements, matching = class_feasibility.requirements, class_feasibility.candidates.potential
     for reserved in requirements.reserved_clusters:
         if reserved.cluster in matching:
             subject = f"{ADVANCE_RESERVATION}{reserved.reservation}"
             return Refusal(Reason.BLOCKED_BY_RESERVATION, cluster=reserved.cluster, subject=subject)
-    if excluded := requirements.excluded_clusters & matching:
+    # This is called for each such class, and a set of all clusters is needed for few.
+    if requirements.excluded_clusters and (excluded := requirements.excluded_clusters.intersection(matching)):
         subject = f"it or an equal workload did not start on {', '.join(sorted(excluded))}, which has not changed since"
         return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
     if has_static_weights(requirements):
