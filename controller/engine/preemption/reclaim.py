@@ -3,7 +3,7 @@
 ``search`` decides whether victims suffice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
@@ -15,7 +15,7 @@ from controller.engine.preemption.candidates import PreemptionCandidates, Victim
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, scale
-from controller.engine.state.workloads import Workload
+from controller.engine.state.workloads import HyperJobGang, Workload
 
 #: No workload is reclaimed for this long after a cluster has become usable or unusable, in milliseconds.
 TOPOLOGY_COOLDOWN_MS = 300_000
@@ -43,18 +43,19 @@ def reclaim_candidates(
 ) -> list[Victim]:
     """Return the victims that may be reclaimed for *head* with *charge*, in eviction order."""
     requested = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-    gang = head.workload_class.gang
     victims: list[Victim] = []
     for node in candidates.queues():
         paths = diverge(head.leaf, node)
         if paths is not None and all(_is_reclaimable(queue_shares, node, requested) for node in paths.victim_path):
             victims += candidates.in_queue(node.name)
-    evictable = [
-        victim
-        for victim in victims
-        if victim.evictions < policy.max_evictions and (gang is None or victim.workloads[0].gang != gang)
-    ]
-    return sorted(evictable, key=lambda victim: victim.rank)
+    return sorted(_evictable(victims, policy, head.workload_class.gang), key=lambda victim: victim.rank)
+
+
+def _evictable(victims: Iterable[Victim], policy: EvictionPolicy, gang: HyperJobGang | None) -> Iterator[Victim]:
+    """Yield those of *victims* that were not evicted too often and are no parts of *gang*, which is to start."""
+    for victim in victims:
+        if victim.evictions < policy.max_evictions and (gang is None or victim.workloads[0].gang != gang):
+            yield victim
 
 
 def _is_reclaimable(queue_shares: QueueShares, node: Node, resources: frozenset[str]) -> bool:
@@ -177,10 +178,7 @@ def preemption_candidates(
         return []
     priority, gang = min(workload.priority for workload in parts), parts[0].gang
     return [
-        victim
-        for victim in candidates.in_queue(parts[0].queue)
-        if victim.priority < priority and victim.evictions < policy.max_evictions
-        if gang is None or victim.workloads[0].gang != gang
+        victim for victim in _evictable(candidates.in_queue(parts[0].queue), policy, gang) if victim.priority < priority
     ]
 
 
