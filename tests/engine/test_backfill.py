@@ -443,8 +443,9 @@ def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks,
     assert waits.reservation.promised_start == START + promised * MINUTE
 
 
-def test_workload_backfilled_after_a_missed_promise_runs_on():
-    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
+def overrun_at(promised: int) -> tuple[Engine, Workload]:
+    """Return an engine that evicts a backfilled workload at a promised start, and that workload as it ran before."""
+    state = one_cluster(cpu=4)
     state.policy_changed(replace(state.policy, backfill=Backfill(evicts_overrun=True)))
     submit(state, "runs", 2, 10, at=START)
     state.plan(START)
@@ -453,8 +454,15 @@ def test_workload_backfilled_after_a_missed_promise_runs_on():
         state.plan(START + minute * MINUTE)
     submit(state, "before", 1, 5, at=START + 3 * MINUTE)
     assert admitted(state.plan(START + 3 * MINUTE)) == ["before"]
+    running = state.workloads[WorkloadUid("before")]
     [evicted] = state.plan(promised).decisions
     assert evicted.workload.name == "before"
+    return state, running
+
+
+def test_workload_backfilled_after_a_missed_promise_runs_on():
+    promised = START + 10 * MINUTE
+    state, _ = overrun_at(promised)
     now = promised + 1000
     state.workload_changed(replace(state.workloads[WorkloadUid("before")], admission=None), now)
     after = workload("after", {"cpu": 1}, created_at=now, run_time_ms=MINUTE // 4)
@@ -465,24 +473,15 @@ def test_workload_backfilled_after_a_missed_promise_runs_on():
 
 
 def test_overrun_is_evicted_again_after_a_rejected_write():
-    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
-    state.policy_changed(replace(state.policy, backfill=Backfill(evicts_overrun=True)))
-    submit(state, "runs", 2, 10, at=START)
-    state.plan(START)
-    submit(state, "waits", 4, 60, at=START)
-    for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    submit(state, "backfilled", 1, 5, at=START + 3 * MINUTE)
-    state.plan(START + 3 * MINUTE)
-    running = state.workloads[WorkloadUid("backfilled")]
-    assert [decision.workload.name for decision in state.plan(promised).decisions] == ["backfilled"]
+    promised = START + 10 * MINUTE
+    state, running = overrun_at(promised)
     state.plan(promised + 1000)
     retry_at = promised + MINUTE
     state.workload_changed(changed(running, eviction_retry_at=retry_at), promised + 2000)
     plan = state.plan(promised + 2000)
     assert not plan.decisions
     assert plan.wake_at == retry_at
-    assert [decision.workload.name for decision in state.plan(retry_at).decisions] == ["backfilled"]
+    assert [decision.workload.name for decision in state.plan(retry_at).decisions] == ["before"]
 
 
 def test_each_part_of_a_backfilled_hyperjob_spends_its_budget():
