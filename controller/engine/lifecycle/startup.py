@@ -224,21 +224,21 @@ class StartupChecks:
         remaining = [part for part in self._workloads.parts(gang) if part.uid not in evicted]
         if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
             return []
-        return [part for part in remaining if _is_admitted_by_us(part)]
+        return [part for part in remaining if part.is_admitted_here]
 
     def _track_incomplete_gangs(self, gangs: Collection[HyperJobGang], now: int) -> None:
         """Track since when *gangs* hold clusters and lack parts."""
         for gang in gangs:
             parts = self._workloads.parts(gang)
             is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
-            if is_incomplete and any(_is_admitted_by_us(part) for part in parts):
+            if is_incomplete and any(part.is_admitted_here for part in parts):
                 self._tracker.incomplete_gangs.setdefault(gang, now)
             else:
                 self._tracker.incomplete_gangs.pop(gang, None)
 
     def _may_lack_parts_until(self, gang: HyperJobGang, timeout: int) -> int:
         """Return until when a gang may run without the parts that it lacks."""
-        evictable_at = (part.eviction_retry_at for part in self._workloads.parts(gang) if _is_admitted_by_us(part))
+        evictable_at = (part.eviction_retry_at for part in self._workloads.parts(gang) if part.is_admitted_here)
         return max(self._tracker.incomplete_gangs[gang] + timeout, *evictable_at, 0)
 
 
@@ -303,8 +303,3 @@ def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[Cluste
 def _is_to_be_admitted(part: Workload) -> bool:
     """Say whether the controller will admit the part; not if it finished, was deleted or is suspended."""
     return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
-
-
-def _is_admitted_by_us(part: Workload) -> bool:
-    """Say whether the controller admitted it; workloads that ran before installation are never evicted (D10)."""
-    return part.state is WorkloadState.ADMITTED and part.admission is not None and not part.admission.adopted

@@ -44,7 +44,7 @@ class StarvationTimers:
 
     def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
         self.expirations: dict[WorkloadUid, int] = {}
-        """How many reservations of each pending workload have expired; each doubles the pause before the next (O8)."""
+        """How many reservations of each workload have expired; each doubles the pause before the next (O8)."""
         self._heads: dict[QueueName, BlockedHead] = {}
         self._by_expiry: list[tuple[int, QueueName]] = []
         """When each timer expires, in order: with 1,000 queues, a search of all timers took half the time of a plan."""
@@ -98,7 +98,7 @@ class StarvationTimers:
         self._ordered_for = None
 
     def forget_expirations(self, uid: WorkloadUid) -> None:
-        """Forget how many reservations of a workload have expired, because it is no longer pending."""
+        """Forget how many reservations of a workload have expired, because it has run or no longer exists."""
         if self.expirations.pop(uid, None) is not None:
             self._ordered_for = None
 

@@ -83,8 +83,7 @@ class HyperJobGangs:
         others = [workloads[uid] for uid in self.parts(part.gang) if uid != part.uid]
         if sum(other.state is not WorkloadState.PENDING for other in others) >= part.gang.minimum:
             return []
-        admitted = (other for other in others if other.state is WorkloadState.ADMITTED)
-        return [other for other in admitted if other.admission is not None and not other.admission.adopted]
+        return [other for other in others if other.is_admitted_here]
 
     def is_all_or_nothing(self, gang: HyperJobGang | None) -> bool:
         """Return whether the pending parts of *gang* are admitted only together with others."""

@@ -380,22 +380,23 @@ class Workload:
     @property
     def has_resized(self) -> bool:
         """Return whether it was admitted here and uses more than its charge (D7); adopted workloads may."""
-        return self._is_admitted_here and (
+        return self.is_admitted_here and (
             self.details.runs_after_finish or (self.admission is not None and self.admission.resized)
         )
 
     @property
     def has_aborted(self) -> bool:
         """Return whether it was admitted here and aborted since (D8); adopted workloads are not evicted."""
-        return self._is_admitted_here and self.hold is not None and self.hold.reason is Reason.ABORTED
+        return self.is_admitted_here and self.hold is not None and self.hold.reason is Reason.ABORTED
 
     @property
     def has_lost_data(self) -> bool:
         """Return whether it was admitted here, its data moved since, and it is to follow them (C6)."""
-        return self._is_admitted_here and self.hold is not None and self.hold.reason is Reason.DATA_NOT_READY
+        return self.is_admitted_here and self.hold is not None and self.hold.reason is Reason.DATA_NOT_READY
 
     @property
-    def _is_admitted_here(self) -> bool:
+    def is_admitted_here(self) -> bool:
+        """Return whether it was admitted here, so that it may be evicted: adopted workloads stay (D10)."""
         return self.state is WorkloadState.ADMITTED and self.admission is not None and not self.admission.adopted
 
     def admitted(self, admission: Admission) -> "Workload":
@@ -423,8 +424,7 @@ class Workload:
     def stopped(self) -> "Workload":
         """Return the workload once it has stopped after an eviction; holds that this does not end stay."""
         lasting = {Reason.ABORTED, Reason.SUSPENDED, Reason.REQUESTS_UNKNOWN, Reason.NO_MATCHING_POLICY}
-        is_on_hold = self.hold is not None and self.hold.reason in lasting
-        hold = self.hold if is_on_hold else None
+        hold = self.hold if self.hold is not None and self.hold.reason in lasting else None
         return replace(self, state=WorkloadState.PENDING, admission=None, hold=hold)
 
     def nominated_as(self, nomination: Nomination | None) -> "Workload":
