@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.deterministic import kinds, statuses
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
-from tests.deterministic.operations import HOSTILE, LEAVES, Operation, job, times
+from tests.deterministic.operations import HOSTILE, LEAVES, Operation, claim, job, times
 from tests.deterministic.processes import Process
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
@@ -355,6 +355,20 @@ async def _hostile_hyperjob(system: System, draw: random.Random, name: str) -> N
     await system.create(kinds.HYPERJOBS, {"metadata": metadata, "spec": draw.choice(specs)})
 
 
+async def _hostile_claim(system: System, draw: random.Random, name: str) -> None:
+    made = claim(name, "only-member1", kinds.JOBS)
+    specs: tuple[Any, ...] = (
+        None,
+        {},
+        {**made["spec"], "system": 7},
+        {**made["spec"], "workload": None},
+        {**made["spec"], "workload": {**made["spec"]["workload"], "namespace": "default"}},
+        {**made["spec"], "dataSourceName": "\U0001f40b" * 600},
+        {**made["spec"], "attributes": {str(number): "x" for number in range(100)}},
+    )
+    await system.create(kinds.DATA_SOURCE_CLAIMS, {**made, "spec": draw.choice(specs)})
+
+
 HOSTILE_OBJECTS: Sequence[Callable[[System, random.Random, str], Awaitable[None]]] = (
     _hostile_amounts,
     _hostile_counts,
@@ -363,6 +377,7 @@ HOSTILE_OBJECTS: Sequence[Callable[[System, random.Random, str], Awaitable[None]
     _hostile_cluster,
     _hostile_queue,
     _hostile_hyperjob,
+    _hostile_claim,
 )
 
 SYSTEM_FAULTS: Mapping[str, Callable[[System, random.Random], Awaitable[None]]] = {

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.deterministic import kinds
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Object
-from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES
+from tests.deterministic.operations import CLAIMED, CLASSES, CLUSTERS, HOSTILE, QUEUES
 from tests.deterministic.system import System
 from tests.deterministic.watches import Change
 from tests.rig import history
@@ -55,6 +55,7 @@ class Judge:
             classes=CLASSES,
             patience=700 if faults else 2.5,
             is_by_priority=self._is_by_priority,
+            claims_data=lambda name: name.startswith(CLAIMED),
         )
         self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
         self._ours: Counter[int] = Counter()

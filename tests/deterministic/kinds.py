@@ -32,6 +32,8 @@ POLICIES = _custom(keys.PROPAGATION_POLICIES, status=False)
 WORKS = Kind("work.karmada.io", "v1alpha1", "works", "Work", status=True, owners=False)
 HYPERJOBS = _custom(keys.HYPERJOBS)
 COMMANDS = _custom(keys.COMMANDS, status=False)
+DATA_SOURCE_CLAIMS = _custom(keys.DATA_SOURCE_CLAIMS)
+DATA_SOURCES = _custom(keys.DATA_SOURCES)
 MUTATING = _builtin(keys.MUTATING_WEBHOOKS)
 VALIDATING = _builtin(keys.VALIDATING_WEBHOOKS)
 EVENTS = _builtin(keys.EVENTS)
@@ -50,6 +52,8 @@ SYSTEM = (
     HYPERJOBS,
     _custom(keys.BATCH_HYPERJOBS),
     COMMANDS,
+    DATA_SOURCE_CLAIMS,
+    DATA_SOURCES,
     MUTATING,
     VALIDATING,
     EVENTS,

@@ -1,5 +1,6 @@
 """What tenants, operators and clusters do to the simulated system, and the script of it that a seed gives."""
 
+import asyncio
 import json
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -8,7 +9,7 @@ from typing import Any
 
 from tests.deterministic import kinds
 from tests.deterministic.objects import Key, Kind, Object
-from tests.deterministic.system import NAMESPACE, System, wait_until
+from tests.deterministic.system import DATA_SYSTEM, LOCATIONS, NAMESPACE, System, wait_until
 from tests.deterministic.worlds import timestamp
 
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
@@ -30,6 +31,8 @@ EXTERNAL = "standin.volcano-global.io/external-usage"
 READY = "standin.volcano-global.io/ready"
 NEVER = "never-"
 """Prefix of the names of jobs that can never be admitted."""
+CLAIMED = "data-"
+"""Prefix of the names of jobs with a DataSourceClaim."""
 HOSTILE = "hostile-"
 """Prefix of the names of objects that are written to cause damage."""
 
@@ -135,6 +138,35 @@ async def submit_hyperjob(system: System, draw: random.Random) -> None:
     await system.create(kinds.HYPERJOBS, hyperjob(f"hyper-{draw.getrandbits(32):x}", replicated))
 
 
+def claim(name: str, data: str, kind: Kind, **attributes: str) -> Object:
+    """Return the DataSourceClaim of the workload of its name, for one of the data sets."""
+    spec: Object = {
+        "system": DATA_SYSTEM,
+        "dataSourceType": "directory",
+        "dataSourceName": data,
+        "workload": {"apiVersion": kind.api_version, "kind": kind.name, "name": name},
+        "attributes": {f"volcano-global.io/{key.replace('_', '-')}": value for key, value in attributes.items()},
+    }
+    return {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec}
+
+
+async def submit_claimed_workload(system: System, draw: random.Random) -> None:
+    """A job or HyperJob with a claim, which is created shortly before it or after it."""
+    queue, data = draw.choice(LEAVES), draw.choice(sorted(LOCATIONS))
+    if draw.random() < 0.2:
+        kind, name = kinds.HYPERJOBS, f"hyper-{draw.getrandbits(32):x}"
+        replicated = {**trainer(queue, pods=2, cpu="1"), "replicas": 1}
+        made = hyperjob(name, {**replicated, **draw.choice(({}, {"splitPolicy": {"mode": "auto"}}))})
+    else:
+        kind, name = kinds.JOBS, f"{CLAIMED}{draw.getrandbits(40):x}"
+        made = job(name, queue, pods=draw.choice((1, 2)), cpu="1", seconds=draw.choice((20, 120)))
+    attributes = draw.choice(({}, {}, {"placement": "Preferred"}, {"on_move": "Requeue"}))
+    created = [(kinds.DATA_SOURCE_CLAIMS, claim(name, data, kind, **attributes)), (kind, made)]
+    for kind_of, obj in created if draw.random() < 0.8 else reversed(created):
+        await system.create(kind_of, obj)
+        await asyncio.sleep(draw.choice((0, 0, 2)))
+
+
 def _any(system: System, kind: Kind, draw: random.Random, prefix: str = "") -> Key | None:
     """Return the key of a random object."""
     keys = sorted(key for key in system.server.objects(kind) if key[1].startswith(prefix))
@@ -158,6 +190,11 @@ async def delete_binding(system: System, draw: random.Random) -> None:
 async def delete_hyperjob(system: System, draw: random.Random) -> None:
     if key := _any(system, kinds.HYPERJOBS, draw):
         await system.delete(kinds.HYPERJOBS, key)
+
+
+async def delete_claim(system: System, draw: random.Random) -> None:
+    if key := _any(system, kinds.DATA_SOURCE_CLAIMS, draw):
+        await system.delete(kinds.DATA_SOURCE_CLAIMS, key)
 
 
 async def replace_job(system: System, draw: random.Random) -> None:
@@ -229,6 +266,7 @@ async def change_configuration(system: System, draw: random.Random) -> None:
         "advanceReservations": [_advance_reservation(system, draw)],
         "nodeShapes": [{"clusters": ["member1"], "nodes": [{"count": 4, "allocatable": {"cpu": "4"}}]}],
         "patches": {"perSecond": 5},
+        "locations": {**LOCATIONS, "moving": draw.choice((("member2",), ("member3",), ("unknown",)))},
     }
     system.configure(
         reclaim=evictions,
@@ -241,6 +279,11 @@ async def change_configuration(system: System, draw: random.Random) -> None:
         startupTimeout=draw.choice(("5m", "30m")),
         **{name: value for name, value in rare.items() if draw.random() < 0.25},
     )
+
+
+async def delete_data_source(system: System, draw: random.Random) -> None:
+    if key := _any(system, kinds.DATA_SOURCES, draw):
+        await system.delete(kinds.DATA_SOURCES, key)
 
 
 def _advance_reservation(system: System, draw: random.Random) -> Object:
@@ -308,6 +351,8 @@ TENANTS: Mapping[str, Action] = {
     "submit-rivals": submit_rivals,
     "submit-impossible-job": submit_impossible_job,
     "submit-hyperjob": submit_hyperjob,
+    "submit-claimed-workload": submit_claimed_workload,
+    "delete-claim": delete_claim,
     "delete-job": delete_job,
     "delete-binding": delete_binding,
     "delete-hyperjob": delete_hyperjob,
@@ -322,6 +367,7 @@ OPERATORS: Mapping[str, Action] = {
     "create-queue": create_queue,
     "change-class": change_class,
     "change-configuration": change_configuration,
+    "delete-data-source": delete_data_source,
     "fill-cluster": fill_cluster,
     "fail-cluster": fail_cluster,
     "change-cluster": change_cluster,
@@ -334,6 +380,8 @@ _RATES: Mapping[str, float] = {
     "submit-rivals": 1,
     "submit-impossible-job": 3,
     "submit-hyperjob": 6,
+    "submit-claimed-workload": 6,
+    "delete-claim": 2,
     "delete-job": 6,
     "delete-binding": 3,
     "delete-hyperjob": 3,

@@ -12,11 +12,13 @@ from typing import Final
 from tests.deterministic import kinds
 from tests.deterministic.objects import Key, Object
 from tests.deterministic.operations import (
+    CLAIMED,
     CLUSTERS,
     HOSTILE,
     READY,
     Action,
     Operation,
+    claim,
     describe_cluster,
     hyperjob,
     job,
@@ -176,6 +178,22 @@ async def expire_part(system: System, draw: random.Random) -> None:
         system.failures.append(f"I5 job {key[1]} was created again after it had completed")
 
 
+async def submit_job_with_data(system: System, draw: random.Random) -> None:
+    """Submit a job whose data are in one cluster; it is admitted there only."""
+    name, cluster = f"{CLAIMED}{draw.getrandbits(40):x}", draw.choice(sorted(CLUSTERS))
+    await system.create(kinds.DATA_SOURCE_CLAIMS, claim(name, f"only-{cluster}", kinds.JOBS))
+    await system.create(kinds.JOBS, job(name, "default", pods=1, cpu="1", seconds=30))
+    for _ in range(60):
+        await asyncio.sleep(1)
+        obj = system.server.objects(kinds.BINDINGS).get((NAMESPACE, f"{name}-job"))
+        binding = parse_binding(obj) if obj is not None else None
+        if binding is not None and binding.admitted:
+            if binding.record["clusters"] != [cluster]:
+                system.failures.append(f"C6 job {name} was admitted to {binding.record['clusters']}, not {cluster}")
+            break
+    await system.delete(kinds.DATA_SOURCE_CLAIMS, (NAMESPACE, name))
+
+
 async def delete_with_finalizer(system: System, draw: random.Random) -> None:
     """Delete a pending job that a finalizer keeps for some time; it is not admitted meanwhile."""
     pending = _pending(system)
@@ -240,6 +258,7 @@ ACTIONS: Mapping[str, Action] = {
     "occupy-part-name": occupy_part_name,
     "submit-large-hyperjob": submit_large_hyperjob,
     "expire-part": expire_part,
+    "submit-job-with-data": submit_job_with_data,
     "delete-with-finalizer": delete_with_finalizer,
     "fill-parent-queue": fill_parent_queue,
     "fill-guarantee": fill_guarantee,

@@ -235,7 +235,8 @@ class _Run:
         system.karmada.start()
         # A cluster may have shrunk at the moment of an admission; the job returns after twice this time (R1).
         system.configure(startupTimeout="5m")
-        for kind in (kinds.JOBS, kinds.BINDINGS, kinds.HYPERJOBS, kinds.QUEUES, kinds.CLUSTERS):
+        written = (kinds.JOBS, kinds.BINDINGS, kinds.HYPERJOBS, kinds.DATA_SOURCE_CLAIMS, kinds.QUEUES, kinds.CLUSTERS)
+        for kind in written:
             for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
                 await system.delete(kind, key)
         await self._restore_queues()
@@ -297,12 +298,13 @@ class _Run:
     async def _clean(self, judge: Judge) -> None:
         """Delete all jobs; nothing of them may remain."""
         system, server = self.system, self.system.server
-        for kind in (kinds.HYPERJOBS, kinds.JOBS):
+        for kind in (kinds.HYPERJOBS, kinds.JOBS, kinds.DATA_SOURCE_CLAIMS):
             for key in sorted(server.objects(kind)):
                 await system.delete(kind, key)
 
         def left() -> list[str]:
-            owners, bindings = (kinds.HYPERJOBS, kinds.JOBS, kinds.BINDINGS), server.objects(kinds.BINDINGS)
+            owners = (kinds.HYPERJOBS, kinds.JOBS, kinds.BINDINGS, kinds.DATA_SOURCE_CLAIMS)
+            bindings = server.objects(kinds.BINDINGS)
             # A Work without a binding stays: Karmada's cache did not contain it when it deleted the binding's Works.
             works = [
                 key[1]

@@ -8,7 +8,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -31,6 +31,14 @@ from tests.rig import audit
 
 ROOT = Path(__file__).parents[2]
 NAMESPACE = "team"
+DATA_SYSTEM = "lake"
+LOCATIONS: Mapping[str, Sequence[str]] = {
+    "only-member1": ("member1",),
+    "only-member2": ("member2",),
+    "only-member3": ("member3",),
+    "moving": ("member1", "member2"),
+}
+"""Data sets of the data system with the clusters that hold them."""
 _CONFIGURATION = "apiVersion: config.volcano-global.io/v1alpha1\nkind: VolcanoGlobalConfiguration\n"
 _MAINTENANCE_SECONDS = 5
 _EVENT_SECONDS = 600
@@ -136,10 +144,14 @@ class System:
     async def delete(self, kind: Kind, key: tuple[str, str]) -> Response:
         return await self.send("DELETE", path_of(kind, *key), {"propagationPolicy": "Background"})
 
-    def configure(self, **options: Any) -> None:
-        """Write the configuration file."""
+    def configure(self, *, locations: Mapping[str, Sequence[str]] = LOCATIONS, **options: Any) -> None:
+        """Write the configuration file; *locations* are those of the data sets."""
+        static = [
+            {"system": DATA_SYSTEM, "name": name, "clusters": list(clusters)} for name, clusters in locations.items()
+        ]
+        options["dataSources"] = {"static": static}
         self.configurations.append((self.loop.time(), options))
-        self.configuration_file.write_text(_CONFIGURATION + yaml.safe_dump(options) if options else _CONFIGURATION)
+        self.configuration_file.write_text(_CONFIGURATION + yaml.safe_dump(options))
 
     async def install(self) -> None:
         """Create what an installation creates: namespaces and webhook configurations."""

@@ -63,6 +63,8 @@ class AdmissionOrder:
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool]
     """Whether the order between two times depended on no fair shares."""
+    claims_data: Callable[[str], bool]
+    """Whether a job, by name, may wait for its data."""
     _stirred: float = float("-inf")
     """Last change of a limit or of a PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
@@ -182,6 +184,7 @@ class AdmissionOrder:
                 and not binding.dispatch_suspended
                 and binding.has_policy
                 and binding.job[1] not in self.troubled
+                and not self.claims_data(binding.job[1])
                 and not (binding.is_terminating or binding.clusters or binding.listed or binding.record)
             )
             if not is_free or binding.job not in self._jobs or self._since.get(binding.job, at) >= horizon:

@@ -61,6 +61,8 @@ class Evidence:
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool] = lambda _, __: True
     """Whether between two times the order depended on priorities and ages only, not on fair shares (O3)."""
+    claims_data: Callable[[str], bool] = lambda _: False
+    """Whether a job, by name, may wait for its data (C6)."""
 
 
 def violations(evidence: Evidence) -> list[str]:
@@ -83,7 +85,13 @@ class InvariantChecker:
         self.families = HyperJobChecker()
         self._evidence = evidence
         self._order = AdmissionOrder(
-            self.usage, admissions, evidence.classes, evidence.troubled, evidence.patience, evidence.is_by_priority
+            self.usage,
+            admissions,
+            evidence.classes,
+            evidence.troubled,
+            evidence.patience,
+            evidence.is_by_priority,
+            evidence.claims_data,
         )
         self._ours = {request.revision for request in evidence.requests if request.done and request.revision}
         self._reported: set[Key] = set()
