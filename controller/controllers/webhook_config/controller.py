@@ -92,7 +92,9 @@ class WebhookConfigController:
         self._file = file
         self._desired = dict(file.current)
         self._reported: dict[str, tuple[str, ...]] = {}
-        """The violations that were reported last, by kind."""
+        """The violations that were logged last, by kind."""
+        self._published: dict[str, tuple[str, ...]] = {}
+        """The violations with an event of this leader, by kind."""
         self._ca_bundles: dict[str, str] = {}
         self._futile: dict[str, bytes] = {}
         """The last repair of each kind that left violations; the same one would leave them again."""
@@ -183,11 +185,18 @@ class WebhookConfigController:
         return []
 
     def _report(self, kind: str, observed: ObservedConfiguration | None, violations: tuple[str, ...]) -> None:
-        before = self._reported.get(kind)
+        before = self._reported.get(kind, ())
         self._reported[kind] = violations
         self._metrics.set_webhook_registered(kind, right=not violations)
-        if violations == (before or ()):
-            return
+        if violations != before:
+            self._log(kind, violations)
+        if not violations or not self._dependencies.may_write():
+            self._published.pop(kind, None)
+        elif kind in self._desired and violations != self._published.get(kind):
+            self._published[kind] = violations
+            self._dependencies.record_event(_event_message(_KINDS[kind], observed.uid if observed else "", violations))
+
+    def _log(self, kind: str, violations: tuple[str, ...]) -> None:
         if not violations:
             log.info("webhook configuration valid again", kind=kind, name=NAME)
             return
@@ -200,8 +209,6 @@ class WebhookConfigController:
             violations=violations[:_MAX_SHOWN],
             count=len(violations),
         )
-        if self._dependencies.may_write() and kind in self._desired:
-            self._dependencies.record_event(_event_message(_KINDS[kind], observed.uid if observed else "", violations))
 
     async def _repair(self, kind: str) -> None:
         """Write all webhooks with the CA bundles that were observed last; without any bundle nothing is created.

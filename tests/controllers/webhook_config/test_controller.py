@@ -13,6 +13,7 @@ from controller.controllers.webhook_config.controller import (
     WebhookConfigController,
     WebhookConfigDependencies,
 )
+from controller.kube.events import EventMessage
 from controller.kube.informer import WatchOptions
 from controller.reporting.metrics import ControllerMetrics
 from tests.controllers.memory import MemoryControlPlane, Traffic, connect
@@ -28,11 +29,12 @@ class World:
 
     def __init__(self, file: Path = FILE):
         self.plane, self.traffic = MemoryControlPlane([kinds.MUTATING, kinds.VALIDATING], lambda: 0), Traffic()
+        self.leads, self.events = True, list[EventMessage]()
         desired = DesiredConfigFile(file)
         desired.read()
         self.controller = WebhookConfigController(
             connect(self.plane.server, self.traffic),
-            WebhookConfigDependencies(lambda: True, lambda: True, lambda _: None),
+            WebhookConfigDependencies(lambda: self.leads, lambda: self.leads, self.events.append),
             file=desired,
             metrics=ControllerMetrics(),
             watch_options=WatchOptions(),
@@ -72,6 +74,22 @@ async def test_missing_ca_bundle_is_not_repaired_again_and_again(bundle):
     world.change(failurePolicy="Ignore")
     await world.run(60)
     assert world.webhooks()[0]["failurePolicy"] == "Fail"
+
+
+@virtual_time
+async def test_new_leader_reports_what_it_found_as_standby():
+    world = World()
+    world.leads = False
+    world.register("")
+    running = asyncio.create_task(world.run(60))
+    await asyncio.sleep(5)
+    assert world.events == []
+    world.leads = True
+    world.controller.wake()
+    await asyncio.sleep(5)
+    assert {event.regarding[0].kind for event in world.events} == {resource.kind for resource in RESOURCES}
+    assert len(world.events) == len(RESOURCES)
+    await running
 
 
 @virtual_time
