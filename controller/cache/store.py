@@ -149,13 +149,25 @@ class Store(ObjectCollections):
         if must_list or has_new_claims or _workload_settings(configuration) != _workload_settings(before):
             self.mark_changed(self._by_uid)
         if must_list:
-            self._replaced_integrations.append((self._integrations, None))
+            self._add_replaced(self._integrations)
         self.configuration, self.revision = configuration, configuration_revision(configuration)
         self._requirements.with_node_claims = self._is_estimating
         self._integrations = self._bindings.integrations = integrations
         self._policy_changed = True
         self._notify_change()
         return must_list
+
+    def configuration_replaced(self, configuration: VolcanoGlobalConfiguration) -> None:
+        """Take note of the configuration of a former process, by which the webhook may have suspended bindings."""
+        integrations = Integrations(configuration)
+        if integrations != self._integrations:
+            self._add_replaced(integrations)
+            self.mark_changed(self._by_uid)
+            self._notify_change()
+
+    def _add_replaced(self, integrations: Integrations) -> None:
+        others = [entry for entry in self._replaced_integrations if entry[0] != integrations]
+        self._replaced_integrations = [*others, (integrations, None)]
 
     def _notify_change(self) -> None:
         for handler in self.on_change:

@@ -246,6 +246,16 @@ def test_binding_is_resumed_when_it_is_not_gated_any_more(before, after, bound, 
     assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
 
 
+def test_binding_that_a_former_process_gated_is_resumed():
+    store = Store(EXEMPT)
+    upsert(store, ("bindings", binding("j1")))
+    store.sync_to(FakeEventHandler(), 0)
+    assert not store.conditions
+    store.configuration_replaced(VolcanoGlobalConfiguration())
+    store.sync_to(FakeEventHandler(), 0)
+    assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
+
+
 def test_binding_that_others_suspend_later_stays_suspended():
     store = Store()
     store.configure(EXEMPT)

@@ -1,6 +1,7 @@
 """Publishes the active configuration and its revision in a ConfigMap next to the lease.
 
-The command line plans with it. The leader writes it, only when the content differs.
+The command line plans with it. The leader writes it, only when the content differs; what it replaces may be the
+configuration of a former process.
 """
 
 import asyncio
@@ -11,7 +12,12 @@ from typing import Any, NoReturn
 import msgspec
 import structlog
 
-from controller.api.configuration import VolcanoGlobalConfiguration, published_data
+from controller.api.configuration import (
+    ConfigurationError,
+    VolcanoGlobalConfiguration,
+    published_data,
+    read_published,
+)
 from controller.api.keys import CONFIG_MAPS, PUBLISHED_CONFIGURATION
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
@@ -33,11 +39,14 @@ class ConfigurationPublisher:
         *,
         configuration: Callable[[], VolcanoGlobalConfiguration],
         may_write: Callable[[], bool],
+        on_replace: Callable[[VolcanoGlobalConfiguration], None] = lambda _: None,
     ) -> None:
+        """Call *on_replace* with each configuration before it is replaced."""
         self._api = api
         self._path = CONFIG_MAPS.item_path(namespace, PUBLISHED_CONFIGURATION)
         self._configuration = configuration
         self._may_write = may_write
+        self._on_replace = on_replace
         self._backoff = Backoff(initial=1, maximum=60)
         self._wake = asyncio.Event()
 
@@ -74,8 +83,17 @@ class ConfigurationPublisher:
         else:
             if observed.get("data") == data:
                 return
+            self._read_replaced(observed.get("data"))
             test = {"op": "test", "path": "/metadata/resourceVersion", "value": observed["metadata"]["resourceVersion"]}
             await self._api.patch(
                 self._path, msgspec.json.encode([test, {"op": "add", "path": "/data", "value": data}])
             )
         log.info("configuration published", path=self._path, revision=data["revision"])
+
+    def _read_replaced(self, data: Any) -> None:
+        try:
+            replaced, _ = read_published(data if isinstance(data, dict) else {})
+        except ConfigurationError as error:
+            log.warning("published configuration unreadable", path=self._path, error=str(error))
+        else:
+            self._on_replace(replaced)

@@ -35,11 +35,17 @@ class ControlPlane:
 
     def __init__(self):
         self.server, self.traffic = memory_server([CONFIGMAPS], lambda: 0), Traffic()
+        self.replaced = []
         send(self.server, "POST", "/api/v1/namespaces", {"metadata": {"name": "ns"}})
 
     async def publish(self, configuration):
-        api = connect(self.server, self.traffic)
-        await ConfigurationPublisher(api, "ns", configuration=lambda: configuration, may_write=lambda: True).publish()
+        await ConfigurationPublisher(
+            connect(self.server, self.traffic),
+            "ns",
+            configuration=lambda: configuration,
+            may_write=lambda: True,
+            on_replace=self.replaced.append,
+        ).publish()
 
     @property
     def stored(self):
@@ -57,9 +63,19 @@ async def test_configuration_is_written_once_until_it_changes():
     plane = ControlPlane()
     await plane.publish(TENANTS)
     await plane.publish(TENANTS)  # a new leader
-    assert (len(plane.traffic.writes), plane.stored) == (1, TENANTS)
+    assert (len(plane.traffic.writes), plane.stored, plane.replaced) == (1, TENANTS, [])
     await plane.publish(VolcanoGlobalConfiguration())
     assert (len(plane.traffic.writes), plane.stored) == (2, VolcanoGlobalConfiguration())
+    assert plane.replaced == [TENANTS]
+
+
+@virtual_time
+async def test_unreadable_published_configuration_is_replaced():
+    plane = ControlPlane()
+    body = {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": {"a": "b"}}
+    send(plane.server, "POST", PATH.rpartition("/")[0], body)
+    await plane.publish(TENANTS)
+    assert (plane.stored, plane.replaced) == (TENANTS, [])
 
 
 @virtual_time
