@@ -231,7 +231,7 @@ class Locator:
                 return 0
             lookup.problem = Problem(error.reason, str(error))
             log.warning("data not located", system=data_set.system, data=data_set.name, error=str(error))
-            if error.is_final:
+            if error.is_final and self._dependencies.may_write():
                 await self._forget(data_set)
             self._notify(data_set)
         except ApiError as error:

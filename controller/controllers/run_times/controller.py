@@ -118,7 +118,7 @@ class RunTimesController:
             self._is_stored = False
         if run_times.knows_all and not knew_all:
             self._store.mark_all_changed()
-        if self._is_stored:
+        if self._is_stored or not self._may_write():
             return False
         await self._write(encode_run_times(run_times, self._clock()))
         self._is_stored = True

@@ -83,6 +83,8 @@ class StaleStatusController:
     async def _reconcile_all(self) -> None:
         """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
         for uid, retry_at in tuple(self._pending.items()):
+            if not self._may_write():
+                return
             binding = self._store.binding(uid)
             if binding is None or not binding.is_suspended or binding.targets:
                 del self._pending[uid]
@@ -128,7 +130,7 @@ class StaleStatusController:
         return True
 
     async def _patch(self, path: str, patch: object) -> None:
-        if patch is not None:
+        if patch is not None and self._may_write():
             await self._api.patch(f"{path}/status", msgspec.json.encode(patch), kind="merge")
             log.info("stale status corrected", path=path)
 

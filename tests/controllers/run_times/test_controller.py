@@ -148,6 +148,19 @@ async def test_nothing_is_written_by_a_standby_or_before_an_end():
 
 
 @virtual_time
+async def test_nothing_is_written_once_the_lease_is_lost():
+    world = World()
+
+    def lose(_: object) -> None:
+        world.leads = False
+
+    world.traffic.error = lose
+    async with running(world):
+        world.run_of()
+    assert world.writes == 0
+
+
+@virtual_time
 async def test_ends_of_one_minute_are_written_together():
     world = World()
     async with running(world):
