@@ -32,7 +32,7 @@ from controller.controllers.data_sources.work_queue import WorkQueue, run_worker
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound
-from controller.kube.informer import WatchOptions, audited_informer
+from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 
 _WRITERS = 8
@@ -76,6 +76,8 @@ class DataSourceController:
         """Interval of looking up missing CRDs."""
         self.synced = asyncio.Event()
         """Set when the claims are known, or that there can be none; no decision is made before."""
+        self.informers: dict[str, Informer[Any]] = {}
+        """The informers of claims and sources, by plural; no decision is made while one is not in sync."""
         self._api = api
         self._store = store
         self._dependencies = dependencies
@@ -101,7 +103,9 @@ class DataSourceController:
         raise AssertionError("the controller runs until it is cancelled")
 
     def on_leading(self) -> None:
-        """Reconcile everything after becoming the leader."""
+        """Reconcile everything after becoming the leader; what the former leader wrote last must be known."""
+        for informer in self.informers.values():
+            informer.catch_up()
         for key in self.index.claims:
             self._add(_ClaimItem(key))
         for name in self.index.sources:
@@ -158,6 +162,7 @@ class DataSourceController:
         sinks: tuple[tuple[Resource, Any], ...] = ((DATA_SOURCES, self._sources), (DATA_SOURCE_CLAIMS, self._claims))
         for resource, sink in sinks:
             informer = audited_informer(self._api, resource.path, sink, options=self._watch_options)
+            self.informers[resource.plural] = informer
             group.create_task(informer.run())
             await informer.synced.wait()
         self.synced.set()

@@ -48,7 +48,7 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
-from controller.kube.informer import Informer, WatchOptions, audited_informer
+from controller.kube.informer import Informer, SyncedCache, WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.redaction import redacted_refusal, same_namespace
 
@@ -111,6 +111,8 @@ class HyperJobController:
         self._wake = asyncio.Event()
         self._must_resync = False
         self._informers: dict[Resource, Informer[Any]] = {}
+        self.caches: dict[str, SyncedCache] = {}
+        """The informers of HyperJobs, by plural and group; no decision is made while one is not in sync."""
         self._reconciler = Reconciler(api, self, self._capacity, clock, dependencies.may_write)
 
     async def run(self) -> NoReturn:
@@ -267,6 +269,8 @@ class HyperJobController:
     ) -> None:
         informer = audited_informer(self._api, resource.path, sink, options=self._watch_options, selectors=selectors)
         self._informers[resource] = informer
+        if resource in HYPERJOB_RESOURCES:
+            self.caches[f"{resource.plural}.{resource.group}"] = informer
         group.create_task(informer.run())
         log.info("watch started", resource=resource.plural, group=resource.group)
 

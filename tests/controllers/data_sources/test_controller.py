@@ -337,6 +337,16 @@ async def test_standby_knows_requirements_and_writes_nothing(harness: Harness) -
     assert harness.status("new")["phase"] == "Bound"
 
 
+@simulated()
+async def test_new_leader_knows_the_claims_before_decisions(harness: Harness) -> None:
+    await settled(harness, 30)
+    informers = harness.controller.informers.values()
+    harness.controller.on_leading()
+    assert [informer.is_synced for informer in informers] == [False, False]
+    await settled(harness)
+    assert [informer.is_synced for informer in informers] == [True, True]
+
+
 @simulated(options=DataSources(time_to_live="60s"))
 async def test_restart_locates_only_stale_sources_again(harness: Harness) -> None:
     harness.claim("c")

@@ -105,11 +105,13 @@ async def test_controller_starts_after_crds_are_installed(plane):
     names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
     for name in names:
         await asyncio.to_thread(plane.admin.delete, f"{DEFINITIONS}/{name}")
-    async with running_controller(plane) as (_, admin):
+    async with running_controller(plane) as (controller, admin):
         await asyncio.sleep(0.5)
+        assert controller.caches == {}
         await asyncio.to_thread(apply_files, plane.admin, OUR_CRDS)
         await submit(admin, document(replicated("t"), name="late"))
         assert await exists(admin, JOBS, "late-t-0")
+        assert controller.caches.keys() == {*names}
 
 
 async def test_writes_need_leadership_and_capacity(plane):
