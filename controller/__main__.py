@@ -105,13 +105,14 @@ class Controller:
         discovered: dict[str, Any] = {"managed-kinds": self.kinds}
         if settings.data_sources:
             discovered["data-sources"] = self.data_sources
-        caches: ChainMap[str, Any] = ChainMap(discovered, self.informers)
+        caches: ChainMap[str, Any] = ChainMap(discovered, self.informers, self.data_sources.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
         if settings.hyperjobs:
             discovered["hyperjobs"] = self.hyperjobs
+            caches.maps.append(self.hyperjobs.caches)
         self._create_status_controllers(api, clock)
         self.metrics.register_state(
             lambda: self.loop.state,
@@ -135,7 +136,11 @@ class Controller:
             clock=clock,
         )
         self.publisher = ConfigurationPublisher(
-            api, self.settings.lease_namespace, configuration=lambda: file.current, may_write=self._may_write
+            api,
+            self.settings.lease_namespace,
+            configuration=lambda: file.current,
+            may_write=self._may_write,
+            on_replace=self.store.configuration_replaced,
         )
         self.stale_status = StaleStatusController(api, self.store, may_write=self._may_write, clock=clock)
         self.run_times = RunTimesController(
