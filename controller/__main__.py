@@ -265,6 +265,7 @@ class Controller:
             self.data_sources.on_leading()
         else:
             self.actuator.drop_unsent()
+            self.loop.on_leadership_lost()
             self.event_recorder.clear()
             self.job_status.clear()
         self.loop.wake()

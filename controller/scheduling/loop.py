@@ -149,6 +149,10 @@ class AdmissionLoop:
         """Start a cycle after a change outside the store."""
         self._wake.set()
 
+    def on_leadership_lost(self) -> None:
+        """Start with a new state: another leader decides and publishes reasons until this process leads again."""
+        self._reset_state()
+
     async def run(self) -> NoReturn:
         """Run a cycle after every change, until cancelled."""
         while True:

@@ -352,6 +352,24 @@ async def test_failed_cycle_drops_unsent_assumed_decisions():
 
 
 @virtual_time
+async def test_reasons_are_published_again_after_lost_leadership():
+    async with looping(cpus=1) as stage:
+        published: list[str] = []
+        stage.loop.on_waits.append(lambda waits: published.extend(wait.workload.name for wait in waits))
+        stage.submit("a")
+        stage.submit("b")
+        await asyncio.sleep(1)
+        assert published == ["b"]
+        stage.hand.may_write = False
+        stage.loop.on_leadership_lost()
+        await asyncio.sleep(1)
+        stage.hand.may_write = True
+        stage.loop.wake()
+        await asyncio.sleep(1)
+        assert published == ["b", "b"]
+
+
+@virtual_time
 async def test_job_with_forbidden_pod_priority_class_is_pending():
     async with looping(cpus=2) as stage:
         tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
