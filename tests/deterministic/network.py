@@ -148,9 +148,9 @@ class Network:
         loop = asyncio.get_running_loop()
         if call.is_write and (answer.done() or route.answer_lost or route.reset):
             self.unanswered.add(call.request.path)
+        if response.watch is not None and (answer.done() or route.answer_lost or route.reset):
+            self.server.end_watch(response.watch)
         if answer.done() or route.answer_lost:
-            if response.watch is not None:
-                self.server.end_watch(response.watch)
             return
         result: Any
         if route.reset:
