@@ -199,7 +199,10 @@ def test_spread_with_its_own_selector_is_not_changed(render):
         pytest.param({"preset": "Helm"}, "karmada-kubeconfig", "kubeconfig", id="helm"),
         pytest.param({"preset": "Helm", "name": "fleet"}, "fleet-kubeconfig", "kubeconfig", id="helm-named"),
         pytest.param({"preset": "Scripts"}, "karmada-controller-manager-config", "karmada.config", id="scripts"),
-        pytest.param({"preset": "Operator", "name": "prod"}, "prod-admin-config", "karmada.config", id="operator"),
+        pytest.param({"preset": "Operator"}, "karmada-admin-config", "karmada.config", id="operator"),
+        pytest.param(
+            {"preset": "Operator", "name": "prod"}, "prod-karmada-admin-config", "karmada.config", id="operator-named"
+        ),
         pytest.param(
             {"preset": "Operator", "kubeconfig": {"secretName": "mine", "key": "k"}}, "mine", "k", id="overridden"
         ),

@@ -65,7 +65,8 @@ securityContext:
 {{- if $named -}}{{ $named }}
 {{- else if eq .Values.karmada.preset "Helm" -}}{{ .Values.karmada.name }}-kubeconfig
 {{- else if eq .Values.karmada.preset "Scripts" -}}karmada-controller-manager-config
-{{- else if eq .Values.karmada.preset "Operator" -}}{{ .Values.karmada.name }}-admin-config
+{{- else if eq .Values.karmada.preset "Operator" -}}
+{{- .Values.karmada.name }}{{ if not (contains "karmada" .Values.karmada.name) }}-karmada{{ end }}-admin-config
 {{- else -}}{{ fail "karmada.preset Custom needs karmada.kubeconfig.secretName" }}
 {{- end -}}
 {{- end -}}
@@ -240,9 +241,9 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{- $root := . -}}
 {{- if eq .Values.credentials.mode "Issued" }}
 - --namespace
-- {{ .Values.karmada.namespace }}
+- {{ .Values.karmada.namespace | quote }}
 - --host-namespace
-- {{ .Release.Namespace }}
+- {{ .Release.Namespace | quote }}
 - --token-days
 - {{ .Values.credentials.tokenDays | quote }}
 {{- range splitList " " (include "vg.processes" .) }}
