@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 
+import msgspec
 import structlog
 
 from controller.api.configuration import ConfigurationError, VolcanoGlobalConfiguration, load_configuration
@@ -32,7 +33,7 @@ from install.objects import (
     webhook_configurations,
 )
 from install.registration import register, wait_for_webhook
-from install.removal import scale_to_zero, stop_job
+from install.removal import scale_to_zero, stop_job, wait_until_released
 from install.settings import InstallSettings, parse_flags
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
@@ -51,14 +52,17 @@ _AUTHENTICATE = (
 #: Reverse order of installation: webhook configurations first.
 _REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
 
-_ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, OSError)
+_ERRORS = (ApiError, CredentialsError, InstallError, KubeconfigError, ManifestError, msgspec.MsgspecError, OSError)
 
 
 async def check(settings: InstallSettings) -> None:
     """Raise `InstallError` with all missing prerequisites."""
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         violations = await missing_prerequisites(
-            karmada, interpreter=settings.interpreter, configuration=os.environ.get(CONFIGURATION)
+            karmada,
+            namespace=settings.namespace,
+            interpreter=settings.interpreter,
+            configuration=os.environ.get(CONFIGURATION),
         )
     if violations:
         raise InstallError("cannot be installed:\n" + "\n".join(f"  - {violation}" for violation in violations))
@@ -130,13 +134,16 @@ async def remove(settings: InstallSettings) -> None:
             if settings.controller:
                 await scale_to_zero(host, namespace, settings.controller, seconds=seconds)
     manifests = _read_manifests(settings)
+    lease = LEASES.item_path(settings.namespace, CONTROLLER_LEASE)
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
+        if settings.controller:
+            await wait_until_released(karmada, lease, seconds=settings.wait_seconds)
         await delete_all(karmada, webhook_configurations(manifests))
         await prune(karmada, (), kinds=sorted(WEBHOOK_CONFIGURATIONS))
         await _resume_suspended(karmada, _configuration(), resume=settings.resume)
         await delete_all(karmada, non_webhook_objects(manifests))
         await prune(karmada, (), kinds=_REMOVAL_ORDER)
-        await delete(karmada, LEASES.item_path(settings.namespace, CONTROLLER_LEASE), f"Lease {CONTROLLER_LEASE}")
+        await delete(karmada, lease, f"Lease {CONTROLLER_LEASE}")
         for name in (PUBLISHED_CONFIGURATION, RUN_TIMES_NAME):
             await delete(karmada, CONFIG_MAPS.item_path(settings.namespace, name), f"ConfigMap {name}")
 

@@ -6,6 +6,7 @@ import socket
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
+from typing import Any
 
 import msgspec
 
@@ -45,11 +46,10 @@ PREREQUISITES = (
     Prerequisite("cluster.karmada.io/v1alpha1", "clusters", _KARMADA),
 )
 
-INTERPRETER = Prerequisite(
-    "config.karmada.io/v1alpha1",
-    "resourceinterpretercustomizations",
-    "set interpreter.enabled to false: this Karmada does not support it",
+_INTERPRETER = (
+    "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/resourceinterpretercustomizations.config.karmada.io"
 )
+_CUSTOMIZATIONS = ("schema", "openAPIV3Schema", "properties", "spec", "properties", "customizations", "properties")
 
 
 class _Resource(msgspec.Struct):
@@ -65,16 +65,24 @@ class _Version(msgspec.Struct):
     minor: str
 
 
-async def missing_prerequisites(api: Api, *, interpreter: bool = False, configuration: str | None = None) -> list[str]:
-    """Return the missing prerequisites, each with a remedy."""
+async def missing_prerequisites(
+    api: Api, *, namespace: str = "", interpreter: bool = False, configuration: str | None = None
+) -> list[str]:
+    """Return the missing prerequisites, each with a remedy; *namespace* is that of our objects, empty for any."""
     version = msgspec.json.decode(await api.get("/version"), type=_Version)
     violations = list(version_violations(version.major, version.minor))
-    prerequisites = (*PREREQUISITES, INTERPRETER) if interpreter else PREREQUISITES
     violations += [
         f"{prerequisite.plural}.{prerequisite.group_version} are not served: {prerequisite.remedy}"
-        for prerequisite in prerequisites
+        for prerequisite in PREREQUISITES
         if not await _is_served(api, prerequisite)
     ]
+    if namespace and await find(api, f"/api/v1/namespaces/{namespace}") is None:
+        violations.append(f"namespace {namespace} does not exist: create it, or set karmada.namespace")
+    if interpreter and not await _interprets_components(api):
+        violations.append(
+            "this Karmada cannot interpret the components of a job: use Karmada 1.16 or newer,"
+            " or set interpreter.enabled to false"
+        )
     if configuration is not None:
         violations += configuration_violations(configuration)
     return violations
@@ -104,6 +112,18 @@ async def _is_served(api: Api, prerequisite: Prerequisite) -> bool:
     except NotFound:
         return False
     return any(resource.name == prerequisite.plural for resource in served.resources)
+
+
+async def _interprets_components(api: Api) -> bool:
+    """Return whether a ResourceInterpreterCustomization has the field by which ours counts the pods of a job."""
+    definition = await find(api, _INTERPRETER)
+    for version in definition["spec"]["versions"] if definition is not None else ():
+        fields: Any = version
+        for key in _CUSTOMIZATIONS:
+            fields = fields.get(key) or {}
+        if version["served"] and "componentResource" in fields:
+            return True
+    return False
 
 
 async def missing(api: Api, manifests: Iterable[Manifest]) -> list[str]:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -10,6 +11,8 @@ import msgspec
 import structlog
 import yaml
 
+from controller.api.bindings import decode_binding
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUES
 from controller.api.yaml_errors import describe_yaml_error
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
@@ -142,7 +145,7 @@ async def delete_all(api: Api, manifests: Sequence[Manifest]) -> None:
 async def prune(api: Api, wanted: Iterable[Manifest], *, kinds: Iterable[str]) -> None:
     """Delete managed objects of *kinds* that are not in *wanted*, from an earlier version or other values.
 
-    Namespaced ones are looked for in every namespace, since `karmada.namespace` may have been another one.
+    Those in use stay. Namespaced ones are looked for in every namespace: `karmada.namespace` may have been another one.
     """
     wanted_paths = {path_of(manifest) for manifest in wanted}
     for kind in kinds:
@@ -151,8 +154,12 @@ async def prune(api: Api, wanted: Iterable[Manifest], *, kinds: Iterable[str]) -
             continue
         for item in await _list_managed(api, f"{mapping.api}/{mapping.plural}"):
             current = {**item, "kind": kind}  # items of a list have none
-            if path_of(current) not in wanted_paths:
-                await delete(api, path_of(current), name_of(current))
+            if path_of(current) in wanted_paths:
+                continue
+            if in_use := await _in_use(api, current):
+                log.warning("object not deleted", object=name_of(current), reason=in_use)
+                continue
+            await delete(api, path_of(current), name_of(current))
 
 
 async def delete(api: Api, path: str, name: str) -> None:
@@ -203,8 +210,22 @@ async def _in_use(api: Api, manifest: Manifest) -> str | None:
     if manifest["kind"] == "CustomResourceDefinition":
         return await _has_any(api, _collection_of(manifest), f"{manifest['spec']['names']['plural']} still exist")
     if manifest["kind"] == "Queue":
+        binding = f"{CLUSTER_RESOURCE_BINDINGS.path}/{manifest['metadata']['name']}-queue"
+        if await find(api, binding) is not None:
+            return "it is propagated to member clusters, where Volcano does not let it be deleted"
         return await _has_any(api, "/apis/batch.volcano.sh/v1alpha1/jobs", "Volcano Jobs still exist")
+    if manifest["kind"] == "ClusterOverridePolicy" and await _has_propagated_queues(api):
+        return "queues are still propagated to member clusters, which would get the amounts of the whole fleet"
     return None
+
+
+async def _has_propagated_queues(api: Api) -> bool:
+    with suppress(NotFound):
+        async for item in api.list_items(CLUSTER_RESOURCE_BINDINGS.path):
+            resource = decode_binding(item).spec.resource
+            if resource.kind == QUEUES.kind and resource.api_version.startswith(f"{QUEUES.group}/"):
+                return True
+    return False
 
 
 async def _has_any(api: Api, path: str, reason: str) -> str | None:

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 import structlog
@@ -20,7 +20,7 @@ from controller.api.keys import ADMISSION_ANNOTATION, CLUSTER_RESOURCE_BINDINGS,
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
 from controller.kube.timing import Backoff
-from install.objects import InstallError, poll_until
+from install.objects import InstallError, find, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -158,6 +158,27 @@ async def scale_to_zero(host: Api, namespace: str, name: str, *, seconds: float)
     if not await poll_until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
         message = f"Deployment {name!r} still has pods after {seconds:g} s: delete them, then run this again"
         raise InstallError(message)
+
+
+async def wait_until_released(karmada: Api, path: str, *, seconds: float) -> None:
+    """Wait until no controller holds the Lease at *path*: a Deployment does not count pods that still terminate."""
+    loop = asyncio.get_running_loop()
+    seen, since = dict[str, Any](), loop.time()
+
+    async def is_released() -> bool:
+        nonlocal seen, since
+        spec: dict[str, Any] = (await find(karmada, path) or {}).get("spec") or {}
+        if not spec.get("holderIdentity"):
+            return True
+        if spec != seen:
+            seen, since = spec, loop.time()
+        return loop.time() - since >= float(spec.get("leaseDurationSeconds") or 0)
+
+    if not await poll_until(is_released, seconds=seconds, every=_POLL_SECONDS):
+        raise InstallError(
+            f"Lease {path.rpartition('/')[2]!r} is still renewed after {seconds:g} s by {seen.get('holderIdentity')!r}:"
+            " delete that pod, then run this again"
+        )
 
 
 class _JobStatus(msgspec.Struct):
