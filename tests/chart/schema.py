@@ -14,6 +14,7 @@ Schema = dict[str, Any]
 DURATION = {"type": "string", "pattern": "^[0-9]{1,9}[smh]$"}
 TEXT: Schema = {"type": "string"}
 NAME: Schema = {"type": "string", "maxLength": 253, "pattern": "^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$"}
+REQUIRED_NAME: Schema = {**NAME, "minLength": 1}
 SWITCH: Schema = {"type": "boolean"}
 PORT: Schema = {"type": "integer", "minimum": 1, "maximum": 65535}
 #: Port of a container; its user may not listen on lower ones.
@@ -111,7 +112,7 @@ def values() -> Schema:
                 ),
             ),
             admission=admission(),
-            dataSources=section(enabled=SWITCH, pluginsNamespace=NAME),
+            dataSources=section(enabled=SWITCH, pluginsNamespace=REQUIRED_NAME),
             hyperjobs=section(enabled=SWITCH),
             queues=section(createDefault=SWITCH, propagate=SWITCH),
             interpreter=section(enabled=SWITCH),

@@ -72,7 +72,7 @@ class Creating:
             time.sleep(0.02)
 
 
-def test_install_upgrade_rollback_and_uninstall(site):
+def test_install_upgrade_and_uninstall(site):
     host_before, karmada_before = list_all(site.host.api), list_all(site.api)
 
     site.install()
