@@ -93,5 +93,5 @@ lock: setup ## update the locked requirements
 	@$(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --extra dev --constraint requirements.txt pyproject.toml --output-file requirements-dev.txt
 	@echo hatchling | $(BIN)/uv pip compile --quiet --generate-hashes --no-emit-index-url --no-emit-find-links --universal --python-version 3.11 --no-header --no-annotate --constraint requirements-dev.txt --output-file requirements-build.txt -
 
-clean: ## remove all files that make has created
+clean: ## remove .venv, build and the caches of this checkout
 	rm -rf $(VENV) build .mypy_cache .pytest_cache .ruff_cache .hypothesis
