@@ -245,7 +245,7 @@ def _admission(
 ) -> Admission:
     charges = tuple(ClusterCharge(name, _shared(parts[name], requests)) for name in parts)
     charge = _shared(total(parts.values()), requests)
-    return Admission(charge, charges, admitted_at=admitted_at, reported=_is_running_everywhere(binding))
+    return Admission(charge, charges, admitted_at=admitted_at, reported=_is_running_on(binding, {*parts}))
 
 
 def _shared(amounts: Resources, requests: WorkloadRequests) -> Resources:
@@ -253,9 +253,12 @@ def _shared(amounts: Resources, requests: WorkloadRequests) -> Resources:
     return requests.total if amounts == requests.total else amounts
 
 
-def _is_running_everywhere(binding: CachedBinding) -> bool:
-    """Whether all its clusters report it running, so that their summaries include its pods."""
+def _is_running_on(binding: CachedBinding, charged: set[ClusterName]) -> bool:
+    """Whether its clusters report it running, so that their summaries include its pods.
+
+    Its clusters are those of *charged* where it is placed; where it is placed on none, it is leaving them.
+    """
     reported = {progress.cluster: progress.phase for progress in binding.progress}
-    return bool(binding.targets) and all(
-        reported.get(target.name) is WorkloadPhase.RUNNING for target in binding.targets if target.replicas != 0
-    )
+    without_replicas = {target.name for target in binding.targets if target.replicas == 0}
+    clusters = {target.name for target in binding.targets} & charged or charged
+    return bool(clusters) and all(reported.get(name) is WorkloadPhase.RUNNING for name in clusters - without_replicas)

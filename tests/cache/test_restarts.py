@@ -1,11 +1,12 @@
-"""Admitted and recently finished workloads after a restart."""
+"""Admitted, leaving and recently finished workloads after a restart."""
 
 import pytest
 
+from controller.api.configuration import load_configuration
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from tests.cache.fake_event_handler import upsert
-from tests.cache.objects import CREATED, CREATED_MS, admission_record, binding, cluster, job, queue
+from tests.cache.objects import CREATED, CREATED_MS, admission_record, binding, cluster, job, priority_class, queue
 
 RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, clusters=("m1",))
 
@@ -51,3 +52,44 @@ def test_finish_time_in_the_future_counts_as_now():
     state = restarted(CREATED_MS - 5_000, phases={"m1": "Completed"})
     assert state.plan(CREATED_MS - 5_000).decisions
     assert state.cluster_usage.cluster_state("m1").recently_freed.earliest == CREATED_MS - 5_000
+
+
+HALF = {"cpu": "4", "pods": "1"}
+LEAVING = {"record": admission_record("rb-victim", queue="a", evictions=1), "phases": {"m1": "Running"}}
+LEAVING["spec"] = {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}
+
+
+def preempting() -> tuple[Store, Engine]:
+    """Return what a controller knows after a restart, while a victim leaves for a nominated workload."""
+    store, state = Store(load_configuration("preemption: {enabled: true, minRuntime: 0s}")), Engine()
+    running = {"record": admission_record("rb-other", queue="a", charge=HALF, clusters=("m1",), admitted_at=CREATED)}
+    nominated = admission_record(
+        "rb-preemptor",
+        queue="a",
+        nominated_cluster="m1",
+        nominated_at=CREATED,
+        nomination_rank=0,
+        nominated_requests=HALF,
+    )
+    upsert(
+        store,
+        ("queues", queue("a")),
+        ("clusters", cluster("m1", cpu="8", pods="9", used={"cpu": "8", "pods": "2"})),
+        ("priority_classes", priority_class("high", 100)),
+        ("jobs", job("victim", requests={"cpu": "4"})),
+        ("jobs", job("other", requests={"cpu": "4"})),
+        ("jobs", job("preemptor", requests={"cpu": "4"}, priority="high")),
+        ("bindings", binding("victim", **LEAVING)),
+        ("bindings", binding("other", paused=False, clusters=["m1"], phases={"m1": "Running"}, **running)),
+        ("bindings", binding("preemptor", record=nominated)),
+    )
+    store.sync_to(state, CREATED_MS)
+    return store, state
+
+
+def test_restart_during_a_preemption_evicts_no_other_workload():
+    _, state = preempting()
+    for now in (CREATED_MS, CREATED_MS + 31_000, CREATED_MS + 62_000):
+        plan = state.plan(now)
+        assert (plan.decisions, plan.record_updates) == ((), ())
+    assert state.cluster_usage.cluster_state("m1").external_usage == {}
