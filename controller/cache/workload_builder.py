@@ -324,8 +324,9 @@ def _observed_status(inputs: _Inputs) -> _Status:
     is_being_deleted = binding.details.deleting or (template is not None and template.deleting)
     if is_being_deleted and status.state is WorkloadState.PENDING:
         # An object that is being deleted is not admitted, and stays charged until it is deleted (F11).
-        state = WorkloadState.ADMITTED if status.admission else None
-        return _Status(state, status.admission, conditions=status.conditions)
+        if status.admission is None:
+            return _Status(None, conditions=status.conditions)
+        return replace_fields(status, admission=replace(status.admission, ends_at=None))
     return status
 
 

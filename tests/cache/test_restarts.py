@@ -55,8 +55,9 @@ def test_finish_time_in_the_future_counts_as_now():
 
 
 HALF = {"cpu": "4", "pods": "1"}
-LEAVING = {"record": admission_record("rb-victim", queue="a", evictions=1), "phases": {"m1": "Running"}}
-LEAVING["spec"] = {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}
+EVICTED = {"record": admission_record("rb-victim", queue="a", evictions=1)}
+LEAVING = {**EVICTED, "phases": {"m1": "Running"}, "spec": {"gracefulEvictionTasks": [{"fromCluster": "m1"}]}}
+DELETED = {"deletionTimestamp": CREATED}
 
 
 def preempting() -> tuple[Store, Engine]:
@@ -93,3 +94,25 @@ def test_restart_during_a_preemption_evicts_no_other_workload():
         plan = state.plan(now)
         assert (plan.decisions, plan.record_updates) == ((), ())
     assert state.cluster_usage.cluster_state("m1").external_usage == {}
+
+
+def test_deletion_of_a_leaving_victim_evicts_no_other_workload():
+    store, state = preempting()
+    upsert(store, ("jobs", job("victim", requests={"cpu": "4"}, meta=DELETED)))
+    store.sync_to(state, CREATED_MS + 61_000)
+    plan = state.plan(CREATED_MS + 61_000)
+    assert (plan.decisions, plan.record_updates) == ((), ())
+    upsert(store, ("bindings", binding("victim", **EVICTED)))
+    store.sync_to(state, CREATED_MS + 62_000)
+    assert [decision.workload.uid for decision in state.plan(CREATED_MS + 62_000).decisions] == ["rb-preemptor"]
+    assert "rb-victim" not in state.workloads
+
+
+def test_victim_deleted_before_its_placement_is_not_admitted():
+    store, state = Store(), Engine()
+    unplaced = admission_record("rb-j1", queue="a", clusters=("m1",), evictions=1)
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1", meta=DELETED)))
+    upsert(store, ("bindings", binding("j1", record=unplaced)))
+    store.sync_to(state, CREATED_MS)
+    assert state.workloads["rb-j1"].is_being_evicted
+    assert [*state.plan(CREATED_MS).decisions, *state.plan(CREATED_MS + 331_000).decisions] == []
