@@ -155,7 +155,10 @@ class StartFailures:
         outcomes: Iterable[AssumedOutcome],
         resolve_requests: Callable[[], WorkloadRequests | None],
     ) -> frozenset[ClusterName]:
-        """Return where a workload is not tried: where it, or an equal one of its namespace, did not start."""
+        """Return where a workload is not tried: where it, or an equal one of its namespace, did not start.
+
+        The failures of others concern only workloads that are not admitted.
+        """
         has_run, recorded = self.has_run(binding), recorded_exclusions(binding, outcomes)
         own = self.excluded_clusters(binding.uid, {} if has_run else recorded)
         if not recorded and not self.shared:
@@ -163,7 +166,7 @@ class StartFailures:
         requests = resolve_requests()
         key = (binding.template.namespace, requests) if requests is not None else None
         self.shared.update(binding.uid, key, self._unchanged(recorded))
-        return own if key is None or has_run or binding.targets else own | self.shared.clusters(key)
+        return own if key is None or binding.targets or not binding.is_suspended else own | self.shared.clusters(key)
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""
@@ -183,6 +186,10 @@ class StartFailures:
         )
         _set_or_delete(self._excluded, uid, unchanged)
         return frozenset(unchanged)
+
+    def own_exclusions(self, uid: WorkloadUid) -> Mapping[ClusterName, str]:
+        """Return the clusters where *uid* itself did not start, each with the fingerprint in its record."""
+        return self._excluded.get(uid, {})
 
     def retry(self, uid: WorkloadUid) -> None:
         """Let the next recorded exclusions of *uid* count as written: the workload was retried."""

@@ -360,13 +360,11 @@ class AdmissionLoop:
         log.error("workload quarantined", workload=name, step=step, exc_info=error)
 
     def _excluded_clusters(self, decision: Decision) -> Mapping[ClusterName, str]:
-        """Return the clusters to exclude for a workload, with fingerprints of their present state (R1)."""
+        """Return the clusters where a workload itself did not start, with their fingerprints (R1)."""
         workload, back_off = decision.workload, decision.back_off if isinstance(decision, Evict) else None
         if back_off is not None:
             return self._store.start_failures.fingerprints(back_off.excluded_clusters)
-        return (
-            {} if workload.has_run else self._store.start_failures.fingerprints(workload.requirements.excluded_clusters)
-        )
+        return {} if workload.has_run else self._store.start_failures.own_exclusions(workload.uid)
 
     def _requeue(self, workloads: Iterable[Workload], now: int) -> None:
         """Make Karmada's scheduler retry admitted workloads that do not run (R1)."""

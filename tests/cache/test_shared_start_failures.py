@@ -127,3 +127,13 @@ def test_exclusion_stays_while_failed_workload_runs_elsewhere():
     stage.add("failed", record=stage.failed, paused=False, clusters=["m2"], phases={"m2": "Running"})
     stage.add("equal")
     assert stage.excluded_clusters("equal") == {"m1"}
+
+
+def test_admitted_workload_excludes_own_failed_clusters_only():
+    """The clusters that it excludes are recorded when it is evicted because Karmada has not placed it."""
+    stage = Stage()
+    admitted = {
+        "record": admission_record(uid="rb-equal", queue="a", charge={"cpu": "2", "pods": "1"}, clusters=("m2",))
+    }
+    stage.add("equal", paused=False, **admitted)
+    assert stage.excluded_clusters("equal") == set()

@@ -12,6 +12,7 @@ import pytest
 from controller.api.configuration import Tenant, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedRecordUpdate
+from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
@@ -484,15 +485,38 @@ async def test_plan_that_waited_for_a_cache_is_made_again(monkeypatch):
     assert stage.hand.writes.empty()
 
 
+def test_admission_records_own_failed_clusters_only():
+    stage = Stage(2, {})
+    stage.tell(stage.store.clusters, cluster_manifest("other", {"cpu": "2", "memory": "100Gi", "pods": "100"}))
+    failed_on = {CLUSTER: cluster_fingerprint(stage.store.clusters.get(CLUSTER).cluster)}
+    record = {"uid": UID.format("failed"), "queue": "default", "attempts": 1, "excludedClusters": failed_on}
+    on_one_cluster = {"spreadConstraints": [{"maxGroups": 1, "minGroups": 1, "spreadByField": "cluster"}]}
+    stage.submit("failed", record=record, placement=on_one_cluster)
+    stage.submit("equal", placement=on_one_cluster)
+    in_turn(stage)
+    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+    assert {write.workload: write_record(write).get("excludedClusters") for write in written} == {
+        "Job ns/failed": failed_on,
+        "Job ns/equal": None,
+    }
+    assert all(stage.loop.state.workloads[write.uid].admission.clusters == {"other"} for write in written)
+
+
+def write_record(write: Write) -> dict[str, Any]:
+    """Return the admission record that *write* contains."""
+    key = ADMISSION_ANNOTATION.rpartition("/")[2]
+    (text,) = (step["value"] for step in msgspec.json.decode(write.patch) if key in step["path"])
+    return msgspec.json.decode(text)
+
+
 def test_observed_admission_changes_nothing_in_the_engine():
     stage, uid = Stage(1, {}), WorkloadUid(UID.format("a"))
     stage.submit("a")
     in_turn(stage)
     assumed = stage.loop.state.workloads[uid]
-    patch = msgspec.json.decode(stage.hand.writes.get_nowait().patch)
-    (record,) = (step["value"] for step in patch if ADMISSION_ANNOTATION.rpartition("/")[2] in step["path"])
+    record = write_record(stage.hand.writes.get_nowait())
     placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
-    stage.bind("a", record=msgspec.json.decode(record), **placed)
+    stage.bind("a", record=record, **placed)
     stage.store.confirm(uid, stage.version)
     stage.loop._cycle()
     assert stage.store.binding(uid).record.admits
