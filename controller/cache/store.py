@@ -41,7 +41,14 @@ from controller.cache.requests import (
 from controller.cache.start_failures import StartFailures, startup_backoff
 from controller.cache.translate.queues import translate_policy
 from controller.cache.unbound_jobs import NameCollisions, UnboundJobs, binding_key, colliding_job_key
-from controller.cache.workload_builder import BuildContext, BuildResult, LocalState, build_quarantined, build_workload
+from controller.cache.workload_builder import (
+    BuildContext,
+    BuildResult,
+    LocalState,
+    as_quarantined,
+    build_from_record,
+    build_workload,
+)
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import ClusterName
@@ -51,6 +58,8 @@ from controller.engine.state.workloads import Workload, WorkloadUid
 
 _NO_CONDITIONS: frozenset[BindingCondition] = frozenset()
 
+#: A workload of which the evaluation failed is evaluated again after this time, in milliseconds.
+QUARANTINE_MS = 60_000
 #: How long the webhook may still gate by the previous configuration, in milliseconds: each pod reads its own copy of
 #: the file.
 _WEBHOOK_DELAY_MS = 300_000
@@ -76,7 +85,7 @@ class Store(ObjectCollections):
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
-        """Called with a workload whose evaluation failed; it keeps its charge and is not admitted until it changes."""
+        """Called with a workload that cannot be built: it keeps its charge and is not admitted for a while."""
         self.with_run_time: Callable[[Workload], Workload] | None = None
         """Returns a workload with its expected run time, for backfill (O9)."""
         self._name_collisions = NameCollisions()
@@ -409,18 +418,22 @@ class Store(ObjectCollections):
             state.workload_changed(workload if with_run_time is None else with_run_time(workload), now)
 
     def _build(self, binding: CachedBinding, context: BuildContext, now: int) -> BuildResult:
-        """Build the workload of *binding*; it is quarantined if that fails, so that others are not blocked."""
-        outcomes = self._assumed.outcomes(binding.uid)
-        if binding.uid in self._quarantined:
-            return build_quarantined(binding, context, outcomes, self._quarantined[binding.uid][0])
+        """Build the workload of *binding*; if that fails, it is quarantined, so that others are not blocked.
+
+        It is built again after a while, or when it changes.
+        """
+        uid, (why, _) = binding.uid, self._quarantined.get(binding.uid, ("", 0))
         try:
-            return build_workload(
+            built = build_workload(
                 binding, self.template(binding), context=context, local_state=self._local_state(binding, now)
             )
         except Exception as error:  # noqa: BLE001 -- tenants write the objects; one must not block all
-            for on_error in self.on_error:
-                on_error(binding.uid, error)
-            return build_quarantined(binding, context, outcomes, type(error).__name__)
+            if not why:
+                self.send_again_at(uid, now + QUARANTINE_MS)
+                for on_error in self.on_error:
+                    on_error(uid, error)
+            return build_from_record(binding, context, self._assumed.outcomes(uid), type(error).__name__)
+        return as_quarantined(built, why) if why else built
 
     def _local_state(self, binding: CachedBinding, now: int) -> LocalState:
         uid = binding.uid

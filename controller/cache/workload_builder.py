@@ -185,12 +185,38 @@ def build_workload(
     return BuildResult(_make_workload(inputs, status, context), conditions)
 
 
-def build_quarantined(
+def as_quarantined(built: BuildResult, why: str) -> BuildResult:
+    """Return the result for a workload that is quarantined: it keeps its charge, and is neither admitted nor evicted.
+
+    Only what its charge depends on is left of it, and nothing of its binding is repaired.
+    """
+    workload = built.workload
+    if workload is None or workload.state is WorkloadState.FINISHED:
+        return BuildResult(workload, is_managed=built.is_managed)
+    admission = workload.admission
+    if workload.state is WorkloadState.ADMITTED and admission is not None:
+        # As one from before the installation, which is never evicted either (D10).
+        admission = replace(admission, adopted=True, moved=False)
+    workload = replace(
+        workload,
+        requirements=SchedulingRequirements(),
+        priority=0,
+        admission=admission,
+        hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
+        details=WorkloadDetails(
+            preserved=workload.details.preserved, has_long_grace_period=workload.details.has_long_grace_period
+        ),
+    )
+    return BuildResult(workload)
+
+
+def build_from_record(
     binding: CachedBinding, context: BuildContext, outcomes: tuple[AssumedOutcome, ...], why: str
 ) -> BuildResult:
-    """Build the workload of a binding after a failed evaluation: it keeps its charge and is not admitted.
+    """Build the quarantined workload of a binding for which ``build_workload`` fails.
 
-    The charge comes from its record on the clusters that the binding names, or from the write in progress.
+    Its charge comes from its record on the clusters that the binding names, or from the write in progress. The charge
+    of a workload without a record, or that is leaving its clusters, is unknown.
     """
     if not _needs_admission(binding, context.integrations):
         return _NOT_MANAGED
@@ -210,9 +236,8 @@ def build_quarantined(
         created_at=binding.created_at,
         state=status.state or WorkloadState.PENDING,
         admission=status.admission,
-        hold=Refusal(Reason.INTERNAL_ERROR, subject=why),
     )
-    return BuildResult(workload)
+    return as_quarantined(BuildResult(workload), why)
 
 
 def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:

@@ -104,7 +104,7 @@ REMEDIES: Mapping[Reason, str] = {
     Reason.NO_MATCHING_POLICY: "create a policy that selects it",
     Reason.REQUESTS_UNKNOWN: "correct its template",
     Reason.DATA_NOT_READY: "it starts when the DataSourceClaim is bound; the plugin is asked again by itself",
-    Reason.INTERNAL_ERROR: "it is retried after a minute; report the error in the controller's log",
+    Reason.INTERNAL_ERROR: "it is retried within a minute; report the error in the controller's log",
 }
 
 _OWN_SUSPENSION = "its {subject} is true"

@@ -16,7 +16,7 @@ import structlog
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedRecordUpdate, AssumedRepair
 from controller.cache.objects import CachedBinding
-from controller.cache.store import Store
+from controller.cache.store import QUARANTINE_MS, Store
 from controller.engine.engine import Engine
 from controller.engine.placement.filter import candidates
 from controller.engine.plan import Admit, Decision, Evict, Plan, RecordUpdate, Wait
@@ -52,8 +52,6 @@ _SYNC_POLL_SECONDS = 1
 #: Longest wait for a time of day, because clocks may jump, in seconds.
 _MAX_WAIT_SECONDS = 60
 _MIN_WAIT_SECONDS = 0.02
-#: A quarantined workload is tried again after this time, in milliseconds.
-_FAILED_WORKLOAD_RETRY_MS = 60_000
 #: Changes are batched for as long as the last slice took, within these bounds, in seconds.
 _MIN_BATCHING_SECONDS = 0.005
 _MAX_BATCHING_SECONDS = 0.05
@@ -350,7 +348,7 @@ class AdmissionLoop:
 
     def _quarantine(self, uid: WorkloadUid, error: Exception, now: int) -> None:
         """Exclude *uid* from admission for a while because of *error*."""
-        self._store.quarantine(uid, type(error).__name__, now + _FAILED_WORKLOAD_RETRY_MS)
+        self._store.quarantine(uid, type(error).__name__, now + QUARANTINE_MS)
 
     def _report(self, step: str, uid: WorkloadUid | None, error: Exception) -> None:
         """Count and log a workload that is quarantined."""
