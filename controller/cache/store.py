@@ -411,7 +411,9 @@ class Store(ObjectCollections):
                     on_conditions(binding, new)
         self.start_failures.update(binding, result.workload)
         if result.workload is None:
-            state.workload_removed(uid, now, is_released=not result.is_managed)
+            # Without templates of its kind, whether it was deleted is unknown: its pods may run on.
+            is_released = not result.is_managed or binding.template.kind not in self._templates
+            state.workload_removed(uid, now, is_released=is_released)
         else:
             is_known = self.configuration.backfill.enabled or bool(self.configuration.advance_reservations)
             workload, with_run_time = result.workload, self.with_run_time if is_known else None

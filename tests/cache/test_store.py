@@ -190,19 +190,20 @@ def test_changed_configuration_updates_policy_and_default_queue():
 
 
 @pytest.mark.parametrize(
-    ("is_deleted", "released"), [(True, []), (False, ["rb-web"])], ids=["deleted", "queue-removed"]
+    ("change", "released"),
+    [
+        pytest.param(lambda store: store.templates(DEPLOYMENT).replace([]), [], id="deleted"),
+        pytest.param(lambda store: upsert(store, (DEPLOYMENT, deployment())), ["rb-web"], id="queue-removed"),
+        pytest.param(lambda store: store.forget_templates(DEPLOYMENT), ["rb-web"], id="kind-not-served-any-more"),
+    ],
 )
-def test_adopted_workload_is_released_while_its_template_exists(is_deleted, released):
+def test_adopted_workload_is_released_unless_it_was_deleted(change, released):
     store, handler = Store(DEPLOYMENTS), FakeEventHandler()
     template = deployment(annotations={"scheduling.volcano.sh/queue-name": "a"})
     upsert(store, (DEPLOYMENT, template), ("bindings", deployment_binding(paused=False, clusters=["m1"])))
     store.sync_to(handler, 0)
     assert handler.workloads["rb-web"].admission.adopted
-    if is_deleted:
-        sink = store.templates(DEPLOYMENT)
-        sink.remove(sink.decode(template))
-    else:
-        upsert(store, (DEPLOYMENT, deployment()))
+    change(store)
     store.sync_to(handler, 0)
     assert (handler.workloads, handler.released) == ({}, released)
 
