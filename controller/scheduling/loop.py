@@ -278,12 +278,15 @@ class AdmissionLoop:
         admissions = [decision for decision in plan.decisions if isinstance(decision, Admit) and decision.plan_id]
         plans = {admission.plan_id for admission in admissions if admission.workload.uid in stale}
         stale |= {admission.workload.uid for admission in admissions if admission.plan_id in plans}
-        evictions = [item for item in plan.decisions if isinstance(item, Evict) and item.preemptor is not None]
+        every_eviction = [item for item in plan.decisions if isinstance(item, Evict)]
+        gangs = {eviction.workload.gang for eviction in every_eviction if eviction.workload.uid in stale} - {None}
+        stale |= {eviction.workload.uid for eviction in every_eviction if eviction.workload.gang in gangs}
+        evictions = [eviction for eviction in every_eviction if eviction.preemptor is not None]
         preemptors = {eviction.preemptor for eviction in evictions if eviction.workload.uid in stale} | stale
         # The evictions name the first one of the parts that were nominated together.
         nominated = [update.workload for update in plan.record_updates if update.nomination is not None]
-        gangs = {part.gang for part in nominated if part.uid in preemptors and part.gang is not None}
-        preemptors |= {part.uid for part in nominated if part.gang in gangs}
+        nominated_gangs = {part.gang for part in nominated if part.uid in preemptors} - {None}
+        preemptors |= {part.uid for part in nominated if part.gang in nominated_gangs}
         stale |= {part.uid for part in nominated if part.uid in preemptors}
         return stale | {eviction.workload.uid for eviction in evictions if eviction.preemptor in preemptors}
 

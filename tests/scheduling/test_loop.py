@@ -82,8 +82,17 @@ class Stage:
         obj["metadata"] |= {"resourceVersion": str(self.version)}
         collection.upsert(collection.decode(msgspec.json.encode(obj)))
 
-    def submit(self, name: str, queue: str = "default", *, pods: int = 1, pod_priority: str = "", **bound: Any) -> None:
-        made = job(name, queue) | {"metadata": {"name": name, "namespace": "ns", "uid": "t"}}
+    def submit(
+        self,
+        name: str,
+        queue: str = "default",
+        *,
+        pods: int = 1,
+        pod_priority: str = "",
+        meta: dict[str, Any] | None = None,
+        **bound: Any,
+    ) -> None:
+        made = job(name, queue) | {"metadata": {"name": name, "namespace": "ns", "uid": "t", **(meta or {})}}
         (task,) = made["spec"]["tasks"]
         task["replicas"] = pods
         task["template"]["spec"]["priorityClassName"] = pod_priority

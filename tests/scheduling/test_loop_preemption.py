@@ -3,7 +3,8 @@
 import asyncio
 from typing import Any
 
-from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.api.configuration import VolcanoGlobalConfiguration, load_configuration
+from controller.cache.objects import CachedHyperJob
 from controller.cache.translate.units import format_time
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
@@ -30,11 +31,11 @@ HELD = {
 }
 
 
-def run(stage: Stage, name: str) -> None:
+def run(stage: Stage, name: str, **job: Any) -> None:
     """Make a job of the borrowing queue run with an admission record."""
     charge = {"cpu": "1", "memory": "1Gi", "pods": "1"}
     record = {"uid": UID.format(name), "queue": "borrower", "charge": charge, "clusters": [CLUSTER]}
-    stage.submit(name, "borrower", record=record, status=RUNS, **PLACED)
+    stage.submit(name, "borrower", record=record, status=RUNS, **PLACED, **job)
 
 
 def full(stage: Stage) -> None:
@@ -98,6 +99,33 @@ def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
         ("evict", "Job ns/a"),
         ("evict", "Job ns/b"),
     ]
+
+
+def test_part_that_changes_during_the_plan_keeps_the_others(monkeypatch):
+    """No part of a HyperJob is evicted without those that cannot run without it (G1)."""
+    monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
+    stage = Stage(2, {})
+    stage.store.configure(load_configuration("resize: {gracePeriod: 0s}"))
+    stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+    stage.store.expect_hyperjobs()
+    parts = frozenset({"a", "b"})
+    stage.store.hyperjob_changed("hyper", CachedHyperJob("ns", created_at=0, split="s1", parts=parts, minimum=2))
+    owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "hyper"}
+    group = {"volcano-global.io/group": '{"uid": "hyper", "split": "s1"}'}
+    of_hyperjob = {"ownerReferences": [{**owner, "controller": True}], "annotations": group}
+    run(stage, "a", pods=3, meta=of_hyperjob)
+    run(stage, "b", meta=of_hyperjob)
+    stage.submit("waits", "borrower")
+    stage.loop._preparation_slices = 10_000
+    stage.loop._cycle()
+    assert stage.loop._plan_in_progress is not None
+    run(stage, "b", meta=of_hyperjob)
+    in_turn(stage)
+    assert stage.hand.writes.empty()
+    stage.loop._preparation_slices = 10_000
+    in_turn(stage)
+    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+    assert [(write.effect, write.workload) for write in written] == [("evict", "Job ns/a"), ("evict", "Job ns/b")]
 
 
 @virtual_time
