@@ -192,7 +192,7 @@ class EvictionHistory(NamedTuple):
     def after_eviction(self, *, has_run: bool, taken_back: bool, self_caused: bool) -> "EvictionHistory":
         """Return the counts after an eviction; one that was *taken back* before it ran is a failed start instead.
 
-        Of *self_caused* evictions only the first one counts: a user could protect its workloads by more of them (P4).
+        A *self_caused* eviction counts only as the first one: a user could protect its workloads by more of them (P4).
         """
         in_vain = taken_back and not has_run
         evictions = max(self.evictions, 1) if self_caused else self.evictions + (not in_vain)
