@@ -36,6 +36,11 @@ OUTSIDE = {"fairShare": {"cpu": "0"}, "allocated": {"cpu": "1"}, "limit": {"cpu"
             id="pods-where-the-queue-names-them",
         ),
         pytest.param(
+            [queue("a"), queue("g", guarantee={"resource": {"cpu": 3}})],
+            {"limit": {"cpu": "7"}, "limited": ["cpu"]},
+            id="limited-by-a-guarantee-of-a-sibling",
+        ),
+        pytest.param(
             [queue("a", parent="gone"), *running("j", CPU, on="m", queue="a")], OUTSIDE, id="outside-the-hierarchy"
         ),
     ],

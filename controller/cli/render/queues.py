@@ -30,7 +30,7 @@ class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
     allocated: Amounts
     limit: Amounts
     limited: tuple[str, ...]
-    """Resources for which the queue or an ancestor has a capability; others are limited by the capacity only."""
+    """Resources of which it may use less than all clusters have, or for which it or an ancestor has a capability."""
     share: float | None
 
 
@@ -63,7 +63,7 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     allocated: Amounts
     limit: Amounts
     limited: tuple[str, ...]
-    """Resources for which the queue or an ancestor has a capability; others are limited by the capacity only."""
+    """Resources of which it may use less than all clusters have, or for which it or an ancestor has a capability."""
     share: float | None
     reachable: Amounts | None
     """Capacity of the clusters that its pending workloads can use; null if that is all of it."""

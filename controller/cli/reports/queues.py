@@ -16,6 +16,7 @@ from controller.cli.reports.selection import Selection
 from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
+from controller.engine.state.quota import Quota
 from controller.engine.state.resources import PODS, Resources, total
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def _share_report(snapshot: Snapshot, name: QueueName, usage: Resources) -> Queu
         fair_share=quantities(fair_share_of(snapshot, name), [resource for resource in resources if resource != PODS]),
         allocated=quantities(usage, resources),
         limit=limits,
-        limited=tuple(resource for resource in limits if node and _is_limited(node, resource)),
+        limited=tuple(resource for resource in limits if node and _is_limited(shares.quota, node, resource)),
         share=usage_ratio(snapshot, name, usage),
     )
 
@@ -203,9 +204,11 @@ def queue_report(
     )
 
 
-def _is_limited(node: Node, resource: str) -> bool:
-    """Return whether the queue or an ancestor has a capability for *resource*; the root's is the total capacity."""
-    return node.parent is None or any(resource in ancestor.queue.capability for ancestor in node.path())
+def _is_limited(quota: Quota, node: Node, resource: str) -> bool:
+    """Return whether a capability, or guarantees of siblings (Q2), limit *resource*; the root always has a limit."""
+    if node.parent is None or any(resource in ancestor.queue.capability for ancestor in node.path()):
+        return True
+    return quota.limits[node.name].limit.get(resource, 0) < quota.limits[ROOT].limit.get(resource, 0)
 
 
 def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextCycle:
