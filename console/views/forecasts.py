@@ -24,6 +24,8 @@ class Start(msgspec.Struct, frozen=True):
     p90: int | None
     after: tuple[tuple[str, str, str], ...] = ()
     """The workloads whose end lets it start: the namespace, the text for its readers, that for readers of queues."""
+    complete: bool = True
+    """Whether all 24 hours were simulated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ def start_of(forecast: StartForecast) -> Start | None:
         (blocker.workload.namespace, blocker.describe(is_visible=True), blocker.describe(is_visible=False))
         for blocker in forecast.after
     )
-    return Start(forecast.p10, forecast.p50, forecast.p90, after)
+    return Start(forecast.p10, forecast.p50, forecast.p90, after, not forecast.is_cut)
 
 
 def new_forecasts(snapshot: Snapshot, starts: Mapping[str, Start]) -> Forecasts:
@@ -86,4 +88,5 @@ def visible_start(start: Start | None, reader: Reader) -> StartReport | None:
         text if reader.may_read(namespace) else other
         for (namespace, text, _), other in zip(start.after, others, strict=True)
     )
-    return StartReport(format_time(start.p10), format_time(start.p50), format_time(start.p90), tuple(after))
+    times = (format_time(start.p10), format_time(start.p50), format_time(start.p90))
+    return StartReport(*times, tuple(after), start.complete)

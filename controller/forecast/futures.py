@@ -75,7 +75,7 @@ class Blocker:
 
 @dataclass(frozen=True, slots=True)
 class StartForecast:
-    """When a pending workload starts, in milliseconds; ``None`` where that is after the horizon, or never.
+    """When a pending workload starts, in milliseconds; ``None`` where that is later than was simulated, or never.
 
     The times are exceeded with a probability of 0.9, 0.5 and 0.1.
     """
@@ -86,6 +86,8 @@ class StartForecast:
     after: tuple[Blocker, ...]
     """The workloads that it waits for, the most frequent first."""
     futures: int
+    is_cut: bool = False
+    """Whether a future ended before the horizon, after `ForecastOptions.max_cycles`, and before it started."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +124,16 @@ class StartForecaster:
     ) -> Iterator[dict[WorkloadUid, StartForecast]]:
         """Yield the forecasts of *targets* after each future; each is more precise than the one before."""
         starts: dict[WorkloadUid, list[_Start | None]] = {uid: [] for uid in targets}
+        cut: set[WorkloadUid] = set()
         for future in futures:
-            simulated = self._simulate(future, frozenset(targets))
+            simulated, is_cut = self._simulate(future, frozenset(targets))
             for uid, known in starts.items():
                 known.append(simulated.get(uid))
-            yield {uid: _summarise(known) for uid, known in starts.items()}
+            if is_cut:
+                cut |= starts.keys() - simulated.keys()
+            yield {uid: _summarise(known, is_cut=uid in cut) for uid, known in starts.items()}
 
-    def _simulate(self, future: Future, targets: frozenset[WorkloadUid]) -> dict[WorkloadUid, _Start]:
+    def _simulate(self, future: Future, targets: frozenset[WorkloadUid]) -> tuple[dict[WorkloadUid, _Start], bool]:
         saved = self._checkpoint
         # Every admitted workload of a future starts, and no estimator answers its queries.
         policy = replace(saved.policy, startup_timeout_ms=None, node_estimates=False)
@@ -163,20 +168,20 @@ class _VirtualRun:
         self._rests = [iter(workloads) for workloads in backlog.rests]
         self._class_of = backlog.class_of
 
-    def run(self, targets: frozenset[WorkloadUid]) -> dict[WorkloadUid, _Start]:
-        """Run to the horizon, or until all *targets* have started; return the starts of the targets."""
+    def run(self, targets: frozenset[WorkloadUid]) -> tuple[dict[WorkloadUid, _Start], bool]:
+        """Run to the horizon, or until all *targets* have started; return their starts, and whether it was cut."""
         self._begin()
         starts: dict[WorkloadUid, _Start] = {}
         until = self._now + self._options.horizon
         for _ in range(self._options.max_cycles):
             now = self._events.next_time
             if now is None or now > until or len(starts) == len(targets):
-                break
+                return starts, False
             for decision in self._cycle(now):
                 uid = decision.workload.uid
                 if isinstance(decision, Admit) and uid in targets and uid not in starts:
                     starts[uid] = _Start(now, self._blockers(decision))
-        return starts
+        return starts, True
 
     def _begin(self) -> None:
         """Schedule the ends of what runs, and the arrivals."""
@@ -311,7 +316,7 @@ def _loaded_count(classes: Sequence[WorkloadClass], amounts: Mapping[str, int]) 
     return largest
 
 
-def _summarise(starts: Sequence[_Start | None]) -> StartForecast:
+def _summarise(starts: Sequence[_Start | None], *, is_cut: bool) -> StartForecast:
     times = sorted(start.at for start in starts if start is not None)
     blockers = Counter(
         (blocker.workload.uid, blocker.cluster) for start in starts if start is not None for blocker in start.freed_by
@@ -333,6 +338,7 @@ def _summarise(starts: Sequence[_Start | None]) -> StartForecast:
         p90=order_statistic(times, len(starts), 0.9),
         after=tuple(known[key] for key in often[:_MAX_BLOCKERS]),
         futures=len(starts),
+        is_cut=is_cut,
     )
 
 

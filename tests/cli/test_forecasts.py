@@ -7,6 +7,8 @@ import pytest
 
 from controller.cli.input.offline import read_offline_state
 from controller.cli.input.snapshot import ActiveConfiguration, ConfigurationSource, take_snapshot
+from controller.cli.render.explain import _start_lines
+from controller.cli.render.plan import StartReport, format_start
 from controller.cli.reports.forecast import _profile_of
 from controller.forecast.codec import encode_run_times
 from controller.forecast.profiles import profile_of
@@ -59,6 +61,17 @@ def test_nothing_is_forecast_without_a_known_run_time(run, tmp_path):
     file = write(tmp_path, *STATE)
     assert run("explain", "job", "ml/new", "-f", file, *NOW, "-o", "json").answer["start"] is None
     assert "START" not in run("pending", "-f", file, *NOW).out
+
+
+@pytest.mark.parametrize(
+    ("complete", "cell", "text"),
+    [(True, "> 24 h", "a time after 24 hours"), (False, "later", "a time later than could be simulated")],
+)
+def test_unknown_start_is_after_24_hours_or_after_a_cut(complete, cell, text):
+    start = StartReport("2026-01-02T10:00:00Z", None, None, (), complete)
+    assert format_start(start) == cell
+    [line] = _start_lines(start)
+    assert line == f"Probably by {text}, with 80 % probability between 2026-01-02 10:00 UTC and {text}."
 
 
 def stored_run_times(text: str) -> dict:

@@ -161,6 +161,19 @@ def test_start_after_the_horizon_or_never_is_unknown():
     assert (start.p10, start.p50, start.p90, start.after) == (None, None, None, ())
 
 
+def test_start_beyond_the_maximum_of_cycles_is_marked_as_cut():
+    workload_trace = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
+    uid = UID("uid-new")
+    cut, late, known = (
+        forecast(workload_trace, "new", **options)[uid] for options in ({"max_cycles": 1}, {"horizon": 99_000}, {})
+    )
+    assert [(start.p50 is None, start.is_cut) for start in (cut, late, known)] == [
+        (True, True),
+        (True, False),
+        (False, False),
+    ]
+
+
 def test_each_future_makes_the_interval_wider_or_equal():
     workload_trace = trace(job("old", 8, runs=100, on="m"), job("new", 8), clusters=[cluster(used=8)])
     futures = [Future(lambda *_, seconds=seconds: seconds * 1000) for seconds in (50, 100, 10, 500)]

@@ -199,7 +199,7 @@ class Explanation(msgspec.Struct, rename="camel", frozen=True):
     raised_priority: int | msgspec.UnsetType = msgspec.UNSET
     """The priority as raised by waiting (O10); left out where it is not raised."""
     start: StartReport | None = None
-    """Forecast of its start; null where it is not pending, no run time is known, or it does not start in 24 hours."""
+    """Forecast of its start; null where it is not pending, no run time is known, or it starts in too few futures."""
     events: tuple[PublishedEvent, ...] | msgspec.UnsetType = msgspec.UNSET
     """Its recorded events, the latest last; from the live control plane only."""
     data: tuple[DataReport, ...] | msgspec.UnsetType = msgspec.UNSET
@@ -343,7 +343,8 @@ def _reservation_lines(reservation: ReservationReport) -> Iterator[str]:
 
 
 def _start_lines(start: StartReport) -> Iterator[str]:
-    median, latest = (f"{format_minute(at)} UTC" if at else "a time after 24 hours" for at in (start.p50, start.p90))
+    unknown = "a time after 24 hours" if start.complete else "a time later than could be simulated"
+    median, latest = (f"{format_minute(at)} UTC" if at else unknown for at in (start.p50, start.p90))
     yield f"Probably by {median}, with 80 % probability between {format_minute(start.p10)} UTC and {latest}."
     if start.after:
         yield f"It waits for {', '.join(start.after)}."

@@ -83,7 +83,7 @@ class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 class StartReport(msgspec.Struct, frozen=True):
-    """When a pending workload starts, with 10, 50 and 90 percent probability; null where that is after 24 hours.
+    """When a pending workload starts, with 10, 50 and 90 percent probability; null where that is later than simulated.
 
     *after* are workloads whose end lets it start, the most frequent first.
     """
@@ -92,6 +92,8 @@ class StartReport(msgspec.Struct, frozen=True):
     p50: str | None
     p90: str | None
     after: tuple[str, ...]
+    complete: bool = True
+    """Whether all 24 hours were simulated; if not, a time that is null may be earlier than in 24 hours."""
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
@@ -282,7 +284,9 @@ def format_start(start: StartReport | None) -> str:
     """Format the median of a forecast for a table."""
     if start is None:
         return "-"
-    return format_minute(start.p50) if start.p50 else "> 24 h"
+    if start.p50:
+        return format_minute(start.p50)
+    return "> 24 h" if start.complete else "later"
 
 
 def _priority(workload: PendingReport) -> str:
