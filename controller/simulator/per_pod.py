@@ -79,8 +79,8 @@ class _FreeCapacities:
                 self._left[name] = add(self._left[name], request)
 
 
-def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
-    """Simulate *trace* with admission pod by pod in the random order given by *seed*."""
+def admit_per_pod(trace: Trace, seed: int, until: int | None = None) -> PerPodResult:
+    """Simulate *trace* with admission pod by pod in the random order given by *seed*; stop at *until*, if given."""
     random = Random(seed)  # noqa: S311 - a reproducible order, not a secret
     events = [(at, number, job) for number, (at, job) in enumerate(_jobs(trace))]
     capacities = _FreeCapacities(trace.clusters, [job for _, _, job in events])
@@ -88,7 +88,7 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
     sequence = count(len(events))
     waiting: list[_Job] = []
     finished: list[int] = []
-    while events:
+    while events and (until is None or events[0][0] <= until):
         now = events[0][0]
         for job in _due(events, now):
             capacities.free(job.placed)
@@ -100,9 +100,11 @@ def admit_per_pod(trace: Trace, seed: int) -> PerPodResult:
         for job in _place(waiting, capacities, random):
             heappush(events, (now + job.submission.runtime, next(sequence), job))
         waiting = [job for job in waiting if job.missing]
-    holding = [job for job in waiting if job.placed]
+    running = [job for _, _, job in events if job.placed]
+    # While a job runs, its end may let the others start.
+    holding = [] if running else [job for job in waiting if job.placed]
     return PerPodResult(
-        jobs=len(finished) + len(waiting),
+        jobs=len(finished) + len(waiting) + len(running),
         finished=len(finished),
         finished_at=max(finished, default=None),
         wasted_pods=sum(len(job.placed) for job in holding),

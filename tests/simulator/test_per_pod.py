@@ -35,6 +35,13 @@ def test_admission_pod_by_pod_succeeds_with_enough_capacity():
     )
 
 
+def test_simulation_pod_by_pod_stops_at_its_limit():
+    running, waiting, later = job("running", 5, runs=30, on="m"), job("waiting", 8, pods=8), job("later", at=50)
+    cut, whole = (admit_per_pod(trace(running, waiting, later), 0, until) for until in (20_000, None))
+    assert cut == PerPodResult(jobs=2, finished=0, finished_at=None, wasted_pods=0, stuck_jobs=0)
+    assert (whole.jobs, whole.finished) == (3, 3)
+
+
 def test_too_large_job_holds_capacity_pod_by_pod():
     result = admit_per_pod(trace(job("giant", 10, pods=10)), 0)
     assert (result.finished, result.stuck_jobs, result.wasted_pods) == (0, 1, 8)

@@ -162,7 +162,7 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
 
     trace = trace_file.trace if changed is None else changed.trace
     result = _run(options, trace, settings)
-    per_pod = per_pod_report(admit_per_pod(trace, seed), seed) if compare is Comparison.PER_POD else None
+    per_pod = per_pod_report(admit_per_pod(trace, seed, until), seed) if compare is Comparison.PER_POD else None
     report = simulation_report(result, per_pod)
     if changed is not None:
         before = _run(options, trace_file.trace, settings)
