@@ -52,7 +52,7 @@ class VariantFigures(msgspec.Struct, rename="camel", frozen=True):
     largest_p99_wait: Number
     """Of the largest twentieth of the jobs."""
     utilisation: float
-    """Of the whole capacity over time."""
+    """Mean usage of running jobs as a fraction of the total capacity, which excludes external usage."""
     reserved_hours: float
     """How long one unit of the resource was idle for head reservations in total."""
     finished: int
@@ -85,7 +85,7 @@ def figures(variant: Variant, result: SimulationResult) -> VariantFigures:
     largest = jobs[: ceil(len(jobs) / _LARGEST)]
     waits = sorted(job.waited_until(result.ended_at) for job in jobs) or [0]
     large_waits = sorted(job.waited_until(result.ended_at) for job in largest) or [0]
-    area = capacity.get(resource, 0) * result.ended_at
+    area = result.share_metrics.capacity_area.get(resource, 0)
     used = sum(job.served_until(result.ended_at).get(resource, 0) for job in jobs)
     reserved = result.idle.areas[IdleCause.RESERVED].get(resource, 0)
     return VariantFigures(

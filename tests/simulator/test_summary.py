@@ -2,6 +2,8 @@ from fractions import Fraction
 
 import pytest
 
+from controller.simulator.comparison import Variant
+from controller.simulator.comparison import figures as variant_figures
 from controller.simulator.simulation import Simulation
 from controller.simulator.summary import Deviation, Jobs, WaitTimes, jain, nearest_rank, summarise
 from controller.simulator.trace import SimulationSettings
@@ -22,6 +24,11 @@ def test_waiting_times_count_from_submission_to_start():
     assert summary.waiting == WaitTimes(jobs=4, mean=15, p50=10, p99=30, max=30)
     assert summary.makespan == 40
     assert summary.jobs == Jobs(submitted=4, finished=4, running=0, waiting=0)
+
+
+def test_comparison_has_the_utilisation_of_the_summary():
+    result = Simulation(trace(job("a", 2), clusters=[cluster(used=4)])).run()
+    assert variant_figures(Variant.CONFIGURED, result).utilisation == summarise(result).utilisation["cpu"] == 0.5
 
 
 def test_utilisation_is_running_usage_over_capacity():
