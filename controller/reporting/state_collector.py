@@ -130,9 +130,11 @@ class StateCollector:
         yield pending.ages()
         yield from self._workloads(state)
         resources = _resources_to_show(state)
-        if state.queue_shares is not None:
-            names = _queues_to_show(state.queue_shares, pending.by_queue())
-            yield from _queue_metrics(state.queue_shares, names, resources)
+        queue_shares, quota = state.queue_shares, state.current_quota
+        if queue_shares is not None and quota is not None:
+            names = _queues_to_show(queue_shares, pending.by_queue())
+            usage = {name: quota.allocated[name] if name in quota.tree.nodes else {} for name in names}
+            yield from _queue_metrics(queue_shares, usage, resources)
         yield from _cluster_metrics(list(state.cluster_usage), resources)
         yield from self._more(resources, self.clock())
 
@@ -239,16 +241,20 @@ def _queues_to_show(queue_shares: QueueShares, waiting: Mapping[QueueName, int])
     return sorted(queue_shares.quota.tree.nodes, key=weight)[:MAX_QUEUES]
 
 
-def _queue_metrics(queue_shares: QueueShares, names: list[QueueName], resources: list[str]) -> Iterator[Metric]:
+def _queue_metrics(
+    queue_shares: QueueShares, usage: Mapping[QueueName, Resources], resources: list[str]
+) -> Iterator[Metric]:
+    """Yield the metrics of the queues of *usage*, which is the current one as in commands and the status of queues."""
+    usage_text = "Charges of a queue and of all queues below it, also of workloads that are being evicted."
     tables: tuple[tuple[str, str, Callable[[QueueName], QueueAmounts]], ...] = (
         ("fair_share", "Fair share of a queue.", lambda name: queue_shares.fair_shares[name]),
-        ("usage", "Charges of a queue and of all queues below it.", lambda name: queue_shares.quota.allocated[name]),
+        ("usage", usage_text, lambda name: usage[name]),
         ("limit", "Limit of a queue.", lambda name: queue_shares.quota.limits[name].limit),
     )
     for word, text, amounts in tables:
-        samples = (((name, resource), _in_units(amounts(name), resource)) for name in names for resource in resources)
+        samples = (((name, resource), _in_units(amounts(name), resource)) for name in usage for resource in resources)
         yield gauge(f"queue_resource_{word}", text, ("queue", "resource"), samples)
-    shares = (((name,), _usage_ratio(queue_shares, name)) for name in names)
+    shares = (((name,), _usage_ratio(queue_shares, name, used)) for name, used in usage.items())
     yield gauge("queue_usage_ratio", "Usage divided by fair share, of the dominant resource.", ("queue",), shares)
 
 
@@ -276,8 +282,8 @@ def _in_units(amounts: QueueAmounts, resource: str) -> float:
     return float(amounts.get(resource, 0) / base_units(resource))
 
 
-def _usage_ratio(queue_shares: QueueShares, name: QueueName) -> float:
-    is_infinite, share = queue_shares.usage_ratio(name, frozenset())
+def _usage_ratio(queue_shares: QueueShares, name: QueueName, usage: Resources) -> float:
+    is_infinite, share = queue_shares.usage_ratio_with(name, usage)
     return float("inf") if is_infinite else float(share)
 
 

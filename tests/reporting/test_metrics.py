@@ -172,6 +172,20 @@ def test_queues_and_clusters_export_usage_and_limits():
     } <= set(page(state))
 
 
+def test_usage_of_queues_includes_evictions_in_progress():
+    state = Engine()
+    state.queue_changed(Queue(QueueName("a")))
+    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
+    state.workload_changed(workload(0, "a", on="m1", state=WorkloadState.PENDING), 0)
+    state.workload_changed(workload(1, "a", on="m1"), 0)
+    state.plan(0)
+    assert {
+        'volcano_global_queue_resource_usage{queue="a",resource="cpu"} 3.0',
+        'volcano_global_queue_resource_usage{queue="root",resource="cpu"} 3.0',
+        'volcano_global_cluster_resource_usage{cluster="m1",resource="cpu"} 3.0',
+    } <= set(page(state))
+
+
 def test_pending_metric_separates_active_from_inadmissible():
     state = Engine()
     state.queue_changed(Queue(QueueName("a")))
