@@ -52,7 +52,7 @@ PENDING_MESSAGES: Mapping[Reason, str] = {
     Reason.BLOCKED_BY_FAIR_SHARE: "it would borrow {resource} from the fair share of queues with pending workloads",
     Reason.HYPERJOB_INCOMPLETE: "not enough parts of its HyperJob can start: {subject}",
     Reason.HYPERJOB_DOES_NOT_FIT: "part {subject} of its HyperJob does not fit",
-    Reason.PREEMPTION_IN_PROGRESS: "its victims are terminating on '{cluster}'",
+    Reason.PREEMPTION_IN_PROGRESS: "its victims are terminating, and it will start on '{cluster}'",
     Reason.STARTUP_BACKOFF: "its next attempt is delayed: {subject}",
     Reason.SUSPENDED: "its policy suspends dispatching",
     Reason.ABORTED: "it was aborted",
