@@ -38,7 +38,7 @@ PENDING_MESSAGES: Mapping[Reason, str] = {
     Reason.BLOCKED_BY_GUARANTEE: (
         "it requests {asked} {resource}, but only {available} of queue '{queue}' are not reserved for guarantees"
     ),
-    Reason.BLOCKED_BY_RESERVATION: "the capacity is reserved for {subject}, which has waited longer",
+    Reason.BLOCKED_BY_RESERVATION: "the capacity is reserved for {subject}, which has been blocked for long",
     Reason.BLOCKED_BY_QUEUE_HEAD: "queue '{queue}' is strict FIFO, and {subject} is ahead of it",
     Reason.INSUFFICIENT_CAPACITY: (
         "no candidate cluster has enough free capacity; "
