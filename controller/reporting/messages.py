@@ -171,6 +171,8 @@ NAME_COLLISION = (
 
 #: Reasons whose remedy may leave other shortages.
 _INCOMPLETE_REMEDIES = ENDED_BY_CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
+#: Appended to a remedy where a list of all shortages is not available.
+NOT_INCLUDED = "other shortages are not included"
 _NODE_MESSAGES = {
     Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods",
     Reason.EXCEEDS_EVERY_CLUSTER: "its gang does not fit on the nodes of any cluster, even empty ones",
@@ -209,9 +211,9 @@ def pending_message(refusal: Refusal) -> str:
     return ((special or PENDING_MESSAGES[refusal.reason]) + (_PART_SHORTAGE if is_part_short else "")).format_map(facts)
 
 
-def remedy_message(refusal: Refusal) -> str:
-    """Return what ends this reason, and whether more may be missing; lower case, without a full stop."""
-    return _remedy_for(refusal) + ("; explain lists all shortages" if refusal.reason in _INCOMPLETE_REMEDIES else "")
+def remedy_message(refusal: Refusal, more: str = "`volcano-global explain job` lists all shortages") -> str:
+    """Return what ends this reason, and *more* where other shortages are possible; lower case, without a full stop."""
+    return _remedy_for(refusal) + (f"; {more}" if refusal.reason in _INCOMPLETE_REMEDIES else "")
 
 
 def _remedy_for(refusal: Refusal) -> str:
@@ -236,7 +238,7 @@ def verified_remedy(refusal: Refusal, remedy: Remedy | None) -> str:
     """
     if remedy is None:
         is_sure = refusal.reason is Reason.PREEMPTION_IN_PROGRESS or refusal.until is not None
-        return _remedy_for(refusal) + ("" if is_sure else "; other shortages are not included")
+        return _remedy_for(refusal) + ("" if is_sure else f"; {NOT_INCLUDED}")
     changes = " and ".join(_describe_changes(remedy.changes)) or "nothing is missing when it is first in its queue"
     return changes if remedy.is_complete else f"{changes}; not included: {_excluded_from_remedy(remedy)}"
 

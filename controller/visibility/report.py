@@ -14,7 +14,7 @@ from controller.engine.engine import Engine
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import PODS
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
-from controller.reporting.messages import pending_message, remedy_message
+from controller.reporting.messages import NOT_INCLUDED, pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
 from controller.visibility.scan import OwnPart, Scan
 
@@ -79,5 +79,6 @@ def describe(state: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
         raised_priority=UNSET if (raised := state.raised_priority(workload)) is None else raised,
         reason=visible.reason,
         message=pending_message(visible),
-        remedy=remedy_message(visible),
+        # Tenants read this from `explain job`, which has no more for them.
+        remedy=remedy_message(visible, NOT_INCLUDED),
     )

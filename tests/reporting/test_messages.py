@@ -52,4 +52,6 @@ def test_workload_suspended_by_its_own_field_names_the_field():
 def test_root_queue_is_described_as_all_clusters():
     refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, "cpu", 4000, 0, queue="root")
     assert pending_message(refusal) == "it requests 4 cpu, all usable clusters together have 0 left"
-    assert remedy_message(refusal) == "it starts when workloads finish; explain lists all shortages"
+    assert remedy_message(refusal) == (
+        "it starts when workloads finish; `volcano-global explain job` lists all shortages"
+    )

@@ -20,6 +20,7 @@ from controller.kube.serving_certificate import Certificate
 from controller.kube.timing import RequestRates
 from controller.visibility import https as endpoint
 from controller.visibility.https import serve_endpoint
+from controller.visibility.report import describe
 from controller.visibility.scan import Scan, Scanner
 from controller.visibility.server import Visibility
 from tests.authority import write_certificate
@@ -202,6 +203,18 @@ async def test_long_queue_is_sorted_once_for_all_positions(policy, fields, monke
     monkeypatch.setattr(PendingOrder, "pending_workloads", lambda *call: sorts.append(call) or listed(*call))
     assert {job.uid: scan.position(state, job) for job in jobs} == expected
     assert len(sorts) <= 1
+
+
+def test_remedy_for_a_tenant_names_no_list_of_shortages():
+    running, waiting = workload("runs", {"cpu": 1000}, on="m"), workload("waits", {"cpu": 1000})
+    queue = Queue(QueueName("q"), capability={"cpu": 1000})
+    state = worlds.build(worlds.Policy(), queue, cluster("m", cpu=8000), running, waiting)
+    state.plan(worlds.NOW)
+    shown = describe(state, state.workloads[waiting.uid], Scan())
+    assert (shown.reason, shown.remedy) == (
+        "QueueLimitReached",
+        "it starts when workloads of the queue finish; other shortages are not included",
+    )
 
 
 def test_position_of_a_sorted_queue_follows_changes():
