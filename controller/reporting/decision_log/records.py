@@ -88,6 +88,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
     cluster_charges: tuple[ClusterCharge, ...] = ()
     extra: tuple[tuple[str, str | int], ...] = ()
     """Further fields by name, which only some decisions have."""
+    message: str = ""
+    """Why it is evicted, where that is not the message of the reason."""
 
 
 class RecordBuilder:
@@ -158,6 +160,7 @@ class RecordBuilder:
             self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
             cluster_charges=admission.cluster_charges if admission else (),
             extra=tuple(extra),
+            message=decision.back_off.message if decision.back_off is not None else "",
         )
 
     def _request(self, workload: Workload) -> Resources:
@@ -291,7 +294,9 @@ def _utilization_fields(record: DecisionRecord, request: Mapping[str, str]) -> F
 def _record_message(record: DecisionRecord) -> str:
     if record.refusal is not None:
         return pending_message(record.refusal)
-    return EVICTION_MESSAGES[record.reason] if isinstance(record.reason, EvictionReason) else ""
+    if record.message or not isinstance(record.reason, EvictionReason):
+        return record.message
+    return EVICTION_MESSAGES[record.reason]
 
 
 def _cluster_fields(record: DecisionRecord) -> list[Fields]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from controller.engine.engine import Engine
+from controller.engine.plan import Evict, Plan, StartupBackoff
 from controller.engine.policy import AdvanceReservation, Policy, Tenant
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -132,6 +133,19 @@ def test_guarantee_refusal_names_parent_queue():
     fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
     assert refused["facts"]["available"] == "1"
+
+
+@pytest.mark.parametrize(
+    ("back_off", "expected"),
+    [
+        (StartupBackoff(0, 1, (ClusterName("m"),)), "it did not start on m in time"),
+        (StartupBackoff(0, 1, caused_failure=False), "a part that its HyperJob needs did not start in time"),
+    ],
+)
+def test_eviction_record_says_which_start_failed(back_off, expected):
+    evicted = Evict(workload("a", 1), EvictionReason.STARTUP_TIMEOUT, back_off=back_off)
+    [record] = RecordBuilder(state_with()).plan_records(Plan((evicted,)))
+    assert record_fields(record, 7, "abc")["message"] == expected
 
 
 def test_refusal_by_an_advance_reservation_has_its_rule():
