@@ -15,7 +15,18 @@ from controller.cli.render.visibility import pending_listing
 from controller.cli.reports.plan import plan_report
 from controller.engine.plan import Evict, Plan
 from controller.engine.reasons import EvictionReason
-from tests.cli.manifests import NOW, binding, cluster, configuration, job, queue, reclaim_due, running, write
+from tests.cli.manifests import (
+    NOW,
+    binding,
+    cluster,
+    configuration,
+    job,
+    priority_class,
+    queue,
+    reclaim_due,
+    running,
+    write,
+)
 
 
 @pytest.fixture
@@ -125,6 +136,28 @@ def test_wrong_selection_is_reported(run, state, arguments, code, expected):
     ended = run(*arguments, "-f", state)
     assert ended.code == code
     assert expected in ended.err
+
+
+def pending_by(run, tmp_path, field, *documents):
+    path = write(tmp_path, cluster("m", {"cpu": 4}), queue("a"), *documents)
+    ended = run("pending", "--sort-by", field, "-f", path, "-o", "name", "--now", NOW)
+    return ended, [name.rpartition("/")[2] for name in ended.out.split()]
+
+
+def test_largest_age_is_sorted_first(run, tmp_path):
+    times = {"12d": "02-17T10:00:00", "5h": "03-01T05:00:00", "59d": "01-01T00:00:00", "45s": "03-01T09:59:15"}
+    jobs = [job(name, {"cpu": 9}, queue="a", created=f"2026-{time}Z") for name, time in times.items()]
+    assert pending_by(run, tmp_path, "age", *jobs)[1] == ["59d", "12d", "5h", "45s"]
+
+
+def test_job_without_a_raised_priority_is_sorted_last(run, tmp_path):
+    old = running("old", {"cpu": 4}, on="m", queue="a")
+    raised = job("raised", {"cpu": 4}, queue="a", created="2026-03-01T00:00:00Z", priority="low")
+    rules = configuration(ageing={"after": "10m", "step": 1, "max": 100}), priority_class("low", -1000)
+    new = job("new", {"cpu": 4}, queue="a", created=NOW)
+    assert pending_by(run, tmp_path, "raisedPriority", *old, *rules, new, raised)[1] == ["raised", "new"]
+    ended, names = pending_by(run, tmp_path, "raisedPriority", *old, new)
+    assert (ended.code, names) == (0, ["new"])
 
 
 def test_title_of_a_column_is_no_resource_to_sort_by(run, tmp_path):

@@ -23,6 +23,10 @@ _SHOWN = 5
 _WITHOUT_VALUE = (True, 0.0, "")
 """The sort key of an object without the field; it comes last."""
 
+_NOT_SORTABLE = frozenset({"path", "message", "remedy", "nextCycle", "start"})
+_SORTED_BY = {"age": "since"}
+"""Fields that are texts for people, and the field with the same order: the largest age is that of the first time."""
+
 
 @dataclass(frozen=True, slots=True)
 class Selection:
@@ -146,10 +150,10 @@ def _field_path(text: str) -> tuple[str, ...]:
 
 def _sort_key(item: msgspec.Struct, path: tuple[str, ...]) -> tuple[bool, float, str]:
     fields = {field.encode_name: field.name for field in msgspec.structs.fields(item)}
-    sortable = sorted(name for name in fields if name not in {"path", "message", "remedy", "nextCycle"})
+    sortable = sorted(fields.keys() - _NOT_SORTABLE)
     if path[0] not in sortable:
         raise InputError(f"--sort-by {'.'.join(path)}: there is no such field; write one of {', '.join(sortable)}")
-    value: Any = getattr(item, fields[path[0]])
+    value: Any = getattr(item, fields[_SORTED_BY.get(path[0], path[0])])
     if isinstance(value, dict):
         if len(path) == 1:
             raise InputError(f"--sort-by {path[0]}: add a resource, such as {path[0]}.cpu")
@@ -158,12 +162,12 @@ def _sort_key(item: msgspec.Struct, path: tuple[str, ...]) -> tuple[bool, float,
         raise InputError(f"--sort-by {'.'.join(path)}: {path[0]} has no fields")
     if isinstance(value, (int, float)):
         return False, -float(value), ""
-    return _WITHOUT_VALUE if value is None else (False, 0, str(value))
+    return _WITHOUT_VALUE if value is None or value is msgspec.UNSET else (False, 0, str(value))
 
 
 def _suggest_resource(items: Sequence[msgspec.Struct], path: tuple[str, ...]) -> None:
     """Raise `InputError` if the resource in *path*, which no item has, is the end of a resource's name."""
-    amounts = (value for item in items if isinstance(value := msgspec.to_builtins(item)[path[0]], dict))
+    amounts = (value for item in items if isinstance(value := msgspec.to_builtins(item).get(path[0]), dict))
     meant = sorted({name for names in amounts for name in names if name.endswith(f"/{path[1]}")})
     if meant:
         raise InputError(f"--sort-by {'.'.join(path)}: did you mean {path[0]}.{' or '.join(meant)}?")
