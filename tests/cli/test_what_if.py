@@ -1,6 +1,7 @@
 """Tests of ``plan`` and ``simulate --what-if``, and of the changes that ``explain`` proposes for it."""
 
 import shlex
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -152,6 +153,16 @@ def test_impossible_change_exits_with_bad_input(run, command, change, message):
     ended = run(command, "-f", EXAMPLE, "--what-if", change)
     assert ended.code == 2
     assert message in ended.err
+
+
+def test_plans_with_and_without_changes_are_of_the_same_time(run, tmp_path, monkeypatch):
+    times = {"from": "2026-01-02T00:00:00Z", "until": "2026-01-02T04:00:00Z"}
+    kept = configuration(advanceReservations=[{"name": "launch", "clusters": ["m"], **times}])
+    path = write(tmp_path, kept, cluster("m", units(4)), queue("a"), job("j", units(1), queue="a"))
+    hours = count(1_767_312_000, 3600)  # from 2026-01-02 00:00
+    monkeypatch.setattr("time.time_ns", lambda: next(hours) * 10**9)
+    difference = run("plan", "-f", path, "-o", "json", "--what-if", "queue/a.spec.weight=3").answer["whatIf"]
+    assert difference["decisions"] == {"added": [], "removed": []}
 
 
 def test_plan_lists_the_difference(run):

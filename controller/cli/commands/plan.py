@@ -3,6 +3,7 @@
 import functools
 import inspect
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,7 +117,8 @@ def plan(options: CommonOptions, *, what_if: WhatIfChanges = None) -> None:
         return
 
     def report() -> "tuple[Snapshot, PlanReport]":
-        before, after = options.snapshot(), options.snapshot(changes)
+        at_once = replace(options, time=options.now)
+        before, after = at_once.snapshot(), at_once.snapshot(changes)
         return after, with_difference(plan_report(after), plan_report(before), [change.text for change in changes])
 
     options.show_report(report, plan_table)
