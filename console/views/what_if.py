@@ -13,7 +13,7 @@ from console.views.listing import BadQueryError, ForbiddenError, Query, shown_sn
 from controller.api.keys import CLUSTERS, JOBS, QUEUES, RESOURCE_BINDINGS, Resource, binding_name
 from controller.cli.errors import InputError
 from controller.cli.input.snapshot import Snapshot, plan_snapshot
-from controller.cli.input.what_if import Changes, WhatIf, parse_what_if
+from controller.cli.input.what_if import Changes, WhatIf, parse_what_if, refuse_identity
 from controller.cli.input.yaml_loader import ParseError, load_documents
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import DecisionReport, StartReport
@@ -35,8 +35,6 @@ _MAX_FIELDS, _MAX_FIELD_SIZE, _MAX_SIZE = 100, 4_000, 50_000
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
 _NAME = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})?/[a-z0-9][a-z0-9.-]{0,252}")
 _PLAIN_STEP = re.compile(r"[A-Za-z0-9_-]+")
-#: Fields that name an object: with another name, a reader would learn whether that object exists.
-_IDENTITY = {("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"), ("spec", "resource")}
 #: Decisions of the difference that are shown, and workloads with a forecast before and after.
 _MAX_DECISIONS, _MAX_FORECASTS = 200, 40
 
@@ -120,8 +118,6 @@ def requested_changes(query: Query) -> tuple[WhatIf, ...]:
     for change in changes:
         if not _NAME.fullmatch(f"{change.namespace}/{change.name}"):
             raise BadQueryError(f"{change.target!r} is not the name of an object")
-        if change.path[:2] in _IDENTITY:
-            raise BadQueryError(f"{change.target}: {'.'.join(map(str, change.path))} names an object; change others")
     return changes
 
 
@@ -168,7 +164,9 @@ def _object_changes(document: object) -> Iterator[WhatIf]:
         # Written as a change of one line, by which a message names it.
         steps = ".".join(step if _PLAIN_STEP.fullmatch(step) else f"'{step}'" for step in path)
         written = value if isinstance(value, str) else msgspec.json.encode(value).decode()
-        yield WhatIf(f"{target}.{steps}={written}", resource.kind.lower(), namespace, name, path, value)
+        change = WhatIf(f"{target}.{steps}={written}", resource.kind.lower(), namespace, name, path, value)
+        refuse_identity(change)
+        yield change
 
 
 def _fields(value: Mapping[str, object], path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], object]]:

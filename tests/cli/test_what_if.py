@@ -69,6 +69,8 @@ def test_what_if_finds_names_with_dots_and_list_items():
         pytest.param("queue/a.spec.x[=3", "cannot read the field path at '[", id="bad-path"),
         pytest.param("queue/a.spec.weight.x=3", "x is not a field of 1", id="field-of-a-number"),
         pytest.param("queue/a.spec.parent=\udcff", "'queue/a.spec.parent=\\udcff' is not UTF-8 text", id="not-utf-8"),
+        pytest.param("queue/a.metadata.name=b", "queue/a: metadata.name names an object", id="name"),
+        pytest.param("queue/a.metadata.namespace=null", "metadata.namespace names an object", id="no-namespace"),
         pytest.param("queue/a.spec.tasks[0].x=3", "there is no item [0]; the list has 0", id="missing-item"),
     ],
 )

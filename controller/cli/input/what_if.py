@@ -24,6 +24,8 @@ _STRUCTS: Final = {resource.kind.lower(): struct for resource, struct in WIRE_TY
 _ROOTS: Final = ("spec", "status", "metadata")
 _TOKEN: Final = re.compile(r"\.?(?:'([^']+)'|([^.\[\]']+))|\[(\d{1,6})\]")
 _MAX_CHANGES: Final = 100
+#: Fields that name an object: with another name it would be another object, or none.
+_IDENTITY: Final = {("metadata", "name"), ("metadata", "namespace"), ("metadata", "uid"), ("spec", "resource")}
 
 Step = str | int
 """A member of a mapping, or an index of a list."""
@@ -71,7 +73,16 @@ def _parse(text: str) -> WhatIf:
         raise InputError(f"--what-if: {text!r} is not a change; write KIND/NAME.FIELD=VALUE, for example {example}")
     namespace, _, name = rest[: start.start()].rpartition("/")
     path = tuple(_steps(text, rest[start.start() + 1 :]))
-    return WhatIf(text, _kind(kind.lower()), namespace, name, path, _value(written.strip()))
+    change = WhatIf(text, _kind(kind.lower()), namespace, name, path, _value(written.strip()))
+    refuse_identity(change)
+    return change
+
+
+def refuse_identity(change: WhatIf) -> None:
+    """Raise `InputError` for a change of a field that names the object."""
+    if change.path[:2] in _IDENTITY:
+        path = ".".join(map(str, change.path))
+        raise InputError(f"--what-if: {change.target}: {path} names an object; change others")
 
 
 def _is_utf8(text: str) -> bool:
