@@ -133,7 +133,9 @@ def shown(monkeypatch):
 def test_first_answer_is_shown_while_it_is_refined(run, tmp_path, shown):
     run("explain", "job", "ml/new", "-f", write(tmp_path, *STATE, *PAST), *NOW)
     assert [done for done, _, _ in shown] == list(range(1, shown[0][1] + 1))
-    assert all(text.startswith("Job ml/new starts by 2026-01-02 ") and text.endswith(" UTC") for _, _, text in shown)
+    texts = [text for _, _, text in shown]
+    assert all(text.startswith("Job ml/new probably starts by ") and text.endswith(" UTC") for text in texts)
+    assert ", with 90 % probability by 2026-01-02 " in texts[-1]
 
 
 @pytest.mark.parametrize(("queues", "is_forecast"), [("a", True), ("b", False), ("ab", True)])

@@ -82,8 +82,8 @@ def _first_start(snapshot: Snapshot, forecasts: Mapping[WorkloadUid, StartForeca
     p50, p90, path = min(starts, key=lambda start: (start[0], start[2]), default=(None, None, ""))
     if p50 is None:
         return ""
-    latest = f", at the latest {format_minute(format_time(p90))}" if p90 is not None else ""
-    return f"{path} starts by {format_minute(format_time(p50))}{latest} UTC"
+    later = f", with 90 % probability by {format_minute(format_time(p90))}" if p90 is not None else ""
+    return f"{path} probably starts by {format_minute(format_time(p50))}{later} UTC"
 
 
 def first_of_queues(workloads: Iterable[Workload]) -> Iterator[Workload]:
