@@ -57,7 +57,7 @@ def format_quantity(resource: str, amount: int | Fraction) -> str:
 @lru_cache(maxsize=4096)
 def _text(resource: str, whole: int) -> str:
     units = _units(resource)
-    if _counts_bytes(resource) and whole % units == 0:
+    if is_bytes(resource) and whole % units == 0:
         return _binary(whole // units)
     return _decimal(whole, 0 if units == 1 else -3)
 
@@ -66,7 +66,8 @@ def _units(resource: str) -> int:
     return 1 if resource == _MEMORY else _MILLI
 
 
-def _counts_bytes(resource: str) -> bool:
+def is_bytes(resource: str) -> bool:
+    """Return whether *resource* is measured in bytes."""
     return resource in {_MEMORY, "storage", "ephemeral-storage"} or resource.startswith("hugepages-")
 
 

@@ -6,7 +6,7 @@ import json
 import pytest
 import yaml
 
-from controller.cli.render.amounts import describe_requests, format_short
+from controller.cli.render.amounts import describe_requests, format_short, in_unit
 from controller.cli.render.output import Cell, Column, Listing, OutputStyle, escape, output_style, paragraph, table
 from tests.cli.manifests import cluster, job, queue, running, write
 
@@ -83,9 +83,11 @@ def test_csv_contains_no_formula(value, text):
     ("resource", "amount", "text"),
     [
         pytest.param("cpu", 1, "0", id="less-than-a-hundredth"),
+        pytest.param("cpu", -1, "0", id="below-zero-by-less-than-a-hundredth"),
         pytest.param("cpu", 3333, "3.33", id="rounded-down"),
         pytest.param("cpu", -1500, "-1.5", id="below-zero"),
         pytest.param("nvidia.com/gpu", 12000, "12", id="gpu"),
+        pytest.param("storage.vendor.io/ssd", 2000, "2", id="device-named-like-bytes"),
         pytest.param("memory", 1023, "1023", id="bytes"),
         pytest.param("memory", 3579139413, "3.33Gi", id="memory"),
         pytest.param("memory", 2**80, "1048576Ei", id="beyond-all-units"),
@@ -93,6 +95,20 @@ def test_csv_contains_no_formula(value, text):
 )
 def test_amounts_are_formatted_short(resource, amount, text):
     assert format_short(resource, amount) == text
+
+
+@pytest.mark.parametrize(
+    ("resource", "amount", "text"),
+    [
+        ("cpu", "-4m", "0"),
+        ("cpu", "-1500m", "-1.5"),
+        ("memory", "-1Mi", "0"),
+        ("storage.vendor.io/ssd", "2", "2"),
+        ("hugepages-2Mi", "2Gi", "2"),
+    ],
+)
+def test_amounts_are_formatted_in_the_unit_of_their_column(resource, amount, text):
+    assert in_unit(resource, {resource: amount}) == text
 
 
 def test_requests_are_described():

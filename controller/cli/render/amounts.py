@@ -3,12 +3,11 @@
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 
-from controller.api.quantity import format_quantity, parse_quantity
+from controller.api.quantity import format_quantity, is_bytes, parse_quantity
 from controller.cache.translate.units import to_datetime
 from controller.engine.state.resources import MILLI, PODS, Resources, base_units
 
 _BINARY = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
-_BYTES = ("memory", "storage", "ephemeral-storage", "hugepages-")
 _KIBI = 1024
 _GIBI = 1024**3
 _HUNDREDTHS = 100
@@ -27,15 +26,11 @@ def positive_quantities(amounts: Resources) -> Amounts:
     return quantities(amounts, sorted(name for name, amount in amounts.items() if amount > 0))
 
 
-def is_bytes(resource: str) -> bool:
-    """Return whether *resource* is measured in bytes."""
-    return resource.startswith(_BYTES)
-
-
 def format_short(resource: str, amount: int | Fraction) -> str:
     """Format an amount with at most two decimals, rounded towards zero."""
     if amount < 0:
-        return f"-{format_short(resource, -amount)}"
+        written = format_short(resource, -amount)
+        return written if written == "0" else f"-{written}"
     value, prefix = Fraction(amount) / base_units(resource), 0
     if not is_bytes(resource):
         return _format_decimal(value)
@@ -61,8 +56,8 @@ def in_unit(resource: str, amounts: Amounts) -> str:
     if resource not in amounts:
         return "-"
     amount = Fraction(parse_quantity(resource, amounts[resource])) / base_units(resource)
-    value = abs(amount) / _GIBI if is_bytes(resource) else abs(amount)
-    return f"{'-' if amount < 0 else ''}{_format_decimal(value)}"
+    written = _format_decimal(abs(amount) / _GIBI if is_bytes(resource) else abs(amount))
+    return f"-{written}" if amount < 0 and written != "0" else written
 
 
 def describe_requests(amounts: Resources) -> str:

@@ -5,7 +5,8 @@ from types import MappingProxyType
 
 import msgspec
 
-from controller.cli.render.amounts import Amounts, format_minute, in_unit, is_bytes
+from controller.api.quantity import is_bytes
+from controller.cli.render.amounts import Amounts, format_minute, in_unit
 from controller.cli.render.output import Cell, Column, Listing, OutputStyle, Row, paragraph, table
 from controller.cli.render.queues import QueueShareReport, main_resources, resource_columns, share_table
 

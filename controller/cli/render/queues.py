@@ -4,7 +4,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from controller.cli.render.amounts import Amounts, in_unit, is_bytes, resource_title
+from controller.api.quantity import is_bytes
+from controller.cli.render.amounts import Amounts, in_unit, resource_title
 from controller.cli.render.output import Cell, Column, Listing, OutputStyle, Row, table
 
 _MAIN_RESOURCES = ("cpu", "memory")
