@@ -129,6 +129,12 @@ def test_parse_error_names_the_line(run, tmp_path, text, expected):
     assert len(ended.err.splitlines()) == 1
 
 
+def test_missing_file_of_the_endpoint_is_bad_input(run, tmp_path):
+    missing = tmp_path / "ca.crt"
+    ended = run("pending", "-n", "ml", "--server-url", "https://localhost", "--server-ca", str(missing))
+    assert (ended.code, ended.err) == (2, f"{missing}: no such file or directory\n")
+
+
 def test_all_errors_are_reported_up_to_a_limit(run, tmp_path):
     first = write(tmp_path, queue("a", weight="x", priority=-1), name="a.yaml")
     second = write(tmp_path, *(queue(f"q{number}", weight="x") for number in range(58)), name="b.yaml")

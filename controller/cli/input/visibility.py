@@ -72,6 +72,8 @@ def address_of(url: str, ca: Path | None = None) -> ServerAddress:
     """Return the address *url* with the CA certificates in the file *ca*; raise `InputError`."""
     try:
         return ServerAddress(url, ca.read_text() if ca else "")
+    except OSError as error:
+        raise InputError(f"{ca}: {(error.strerror or 'it cannot be read').lower()}") from error
     except UnicodeDecodeError as error:
         raise InputError(f"{ca}: the CA certificates are not in PEM") from error
 
