@@ -134,8 +134,9 @@ def _program() -> str:
 def _print_errors(*errors: str) -> None:
     """Print each error on a line of its own to stderr."""
     lines = [escape(error) for error in errors[:_MAX_ERRORS]]
-    if len(errors) > _MAX_ERRORS:
-        lines.append(f"and {len(errors) - _MAX_ERRORS} more errors")
+    more = len(errors) - _MAX_ERRORS
+    if more > 0:
+        lines.append(f"and {more} more error{'' if more == 1 else 's'}")
     sys.stderr.writelines(f"{line}\n" for line in lines)
 
 

@@ -76,7 +76,7 @@ def test_job_without_run_time_takes_the_default_with_a_note(simulate):
     documents = *WORLD, job("j", units(1), queue="a")
     ended = simulate(*documents)
     assert ended.answer["summary"]["makespan"] == 600
-    assert ended.err == f"note: 1 jobs without the annotation {RUNTIME} are assumed to run 600s (--runtime)\n"
+    assert ended.err == f"note: 1 job without the annotation {RUNTIME} is assumed to run 600s (--runtime)\n"
     assert simulate(*documents, options=("-o", "json", "--runtime", "90s")).answer["summary"]["makespan"] == 90
 
 
@@ -130,6 +130,11 @@ def test_pending_job_is_an_event_with_its_reason(simulate):
 def test_until_stops_the_simulation(simulate):
     summary = simulate(*WORLD, timed("j1", runs="1h"), options=("-o", "json", "--until", "15m")).answer["summary"]
     assert (summary["end"], summary["jobs"]["running"], summary["makespan"]) == (900, 1, None)
+
+
+def test_a_single_deadlocked_job_is_counted_in_the_singular(simulate):
+    ended = simulate(*WORLD, timed("giant", cpus=5, replicas=2), options=("--compare", "per-pod"))
+    assert "Deadlock: 1 job holds capacity with 1 pod and cannot start." in ended.text
 
 
 def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):

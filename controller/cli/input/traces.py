@@ -80,8 +80,9 @@ class _AnnotationReader:
     def notes(self) -> Iterator[InputNote]:
         """Yield a note if jobs have the default run time."""
         if self._untimed:
+            jobs, are = ("1 job", "is") if self._untimed == 1 else (f"{self._untimed} jobs", "are")
             assumed = f"assumed to run {format_duration(self._runtime)} (--runtime)"
-            yield InputNote(f"{self._untimed} jobs without the annotation {RUNTIME_ANNOTATION} are {assumed}")
+            yield InputNote(f"{jobs} without the annotation {RUNTIME_ANNOTATION} {are} {assumed}")
 
     def submission(self, workload: Workload, store: Store) -> Submission:
         """Return *workload* with its times; an admitted one has run since its admission."""

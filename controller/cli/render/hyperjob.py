@@ -67,7 +67,7 @@ def _hyperjob_state(report: HyperJobReport) -> str:
     if not report.decided:
         return f"would have {parts} if it were split now"
     if done == count:
-        return f"is {report.phase}: all of its {parts} have completed"
+        return f"is {report.phase}: {'its part has' if count == 1 else f'all of its {parts} have'} completed"
     return f"is {report.phase}: it has {parts}, of which {report.min_available} must be admitted together"
 
 

@@ -101,7 +101,8 @@ def _problem_lines(file: FileReport, style: OutputStyle) -> Iterator[str]:
         yield from _difference_lines(file.file, difference, style)
     omitted = file.different - min(len(file.differences), _MAX_DIFFERENCES)
     if omitted > 0:
-        yield paragraph(f"{file.file}: {omitted} more decisions differ; they may follow from these", style)
+        more = "1 more decision differs; it" if omitted == 1 else f"{omitted} more decisions differ; they"
+        yield paragraph(f"{file.file}: {more} may follow from these", style)
 
 
 def _difference_lines(file: str, difference: DifferenceReport, style: OutputStyle) -> Iterator[str]:

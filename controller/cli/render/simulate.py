@@ -334,10 +334,11 @@ def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:
     yield f"Whole jobs: {summary.jobs.finished} of {summary.jobs.submitted} finished."
     yield f"Pod by pod, in the random order of seed {per_pod.seed}: {per_pod.finished} of {per_pod.jobs} finished."
     if per_pod.deadlocked:
-        yield (
-            f"Deadlock: {per_pod.deadlocked_jobs} jobs hold capacity with {per_pod.wasted_pods} pods, and none of them "
-            "can start."
-        )
+        pods = f"{per_pod.wasted_pods} pod{'' if per_pod.wasted_pods == 1 else 's'}"
+        if per_pod.deadlocked_jobs == 1:
+            yield f"Deadlock: 1 job holds capacity with {pods} and cannot start."
+        else:
+            yield f"Deadlock: {per_pod.deadlocked_jobs} jobs hold capacity with {pods}, and none of them can start."
 
 
 def _percent(part: float) -> str:

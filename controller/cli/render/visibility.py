@@ -31,7 +31,8 @@ _QUEUE_COLUMNS = (
 def pending_listing(report: VisibleWorkloads) -> Listing:
     """Return the table of the pending workloads; *of* counts the workloads of other namespaces too."""
     pending = [item for item in report.items if item.position is not None]
-    more = [f"{report.remaining} more workloads are not shown."] if report.remaining else []
+    shown = "1 more workload is" if report.remaining == 1 else f"{report.remaining} more workloads are"
+    more = [f"{shown} not shown."] if report.remaining else []
     return Listing(
         _COLUMNS,
         [
