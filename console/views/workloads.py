@@ -298,7 +298,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
     )
     node = snapshot.shares.quota.tree.nodes.get(workload.queue)
     path = [ancestor.name for ancestor in node.path()] if node is not None else []
-    reports = candidate_reports(snapshot, workload.requirements) if pending and reader.all_clusters else ()
+    reports = candidate_reports(snapshot, workload) if pending and reader.all_clusters else ()
     return WorkloadView(
         time=format_time(snapshot.now),
         uid=workload.uid,

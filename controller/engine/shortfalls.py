@@ -166,11 +166,12 @@ def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRe
     ]
     if requirements.is_divided:
         return [] if requirements.placement.weights else _divided_gap(requirements, capacities)
-    nearest = sorted((_gap(requirements, capacity) for capacity in capacities), key=_relative_gap)
+    nearest = sorted((cluster_gap(requirements, capacity) for capacity in capacities), key=_relative_gap)
     return [gap for gap in nearest[: feasibility.candidates.copies] if gap.missing]
 
 
-def _gap(requirements: SchedulingRequirements, capacity: FreeCapacity) -> Gap:
+def cluster_gap(requirements: SchedulingRequirements, capacity: FreeCapacity) -> Gap:
+    """Return what one cluster lacks, of its *capacity* without what advance reservations keep free."""
     free, requests = capacity.headroom, requirements.gang_requests
     if capacity.headroom_for_all_pods is not None:
         # Next to nominated workloads, all pods must fit (D11).

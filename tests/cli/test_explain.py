@@ -1,5 +1,7 @@
 """What `explain` says about a job and about a queue, and about those that do not exist."""
 
+from types import SimpleNamespace
+
 import msgspec
 import pytest
 
@@ -8,7 +10,14 @@ from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.translate.clusters import translate_cluster
 from controller.cli.render.explain import Explanation, explanation_text
 from controller.cli.render.output import PLAIN
+from controller.cli.reports.explain import candidate_reports
+from controller.engine.policy import Policy
+from controller.engine.state.estimates import Estimate
+from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.requests import PodSet
+from controller.engine.state.workloads import SchedulingRequirements
 from tests.cli.manifests import (
+    admitted,
     binding,
     cluster,
     configuration,
@@ -21,6 +30,7 @@ from tests.cli.manifests import (
     units,
     write,
 )
+from tests.engine import objects, worlds
 
 CPU = {"cpu": 1}
 QUEUE, JOB = queue("a"), job("j", {"cpu": 2}, queue="a")
@@ -59,6 +69,36 @@ EXPLAINED = {
 @pytest.mark.parametrize(("documents", "expected"), EXPLAINED.values(), ids=EXPLAINED)
 def test_job_and_clusters_are_explained(explain, documents, expected):
     assert expected in explain(*documents).out
+
+
+def test_free_capacity_excludes_what_is_set_aside_for_others(explain):
+    """Of 3 units 1 is free; b-1 waits for the end of a victim, and 2 are set aside for it."""
+    documents = (
+        configuration(reclaim={"enabled": True}),
+        cluster("m", units(3)),
+        *(queue(name, deserved=units(count)) for name, count in (("a", 1), ("b", 2), ("c", 0))),
+        *(manifest for name in ("a-1", "a-2") for manifest in admitted(name, units(1), on="m", queue="a")),
+        job("b-1", units(2), queue="b"),
+        job("c-1", units(1), queue="c"),
+    )
+    assert "m: lacks 1 cpu (1 free) and 1Gi memory (1Gi free)." in explain(*documents, name="ml/b-1").text
+    assert "m: lacks 1 cpu (0 free) and 1Gi memory (0 free)." in explain(*documents, name="ml/c-1").text
+
+
+def test_refusal_of_an_estimator_is_shown_for_its_cluster():
+    pods = PodSet((("cpu", 1000), ("pods", 1000)), 6, 6, "")
+    requests = {"cpu": 6000, "pods": 6000}
+    gang = SchedulingRequirements(requests, requests, objects.ONE_CLUSTER, pod_sets=(pods,))
+    job = objects.workload("j", gang)
+    state = worlds.build(Policy(node_estimates=True), Queue(QueueName("q")), objects.cluster("m", cpu=8000), job, now=0)
+    [query] = state.plan(0).queries
+    state.cluster_estimated(Estimate(query, 4), 0)
+    state.plan(0)
+    [report] = candidate_reports(SimpleNamespace(state=state), job)
+    assert (report.problem, report.lacks) == (
+        "has no nodes free for its gang, according to its scheduler estimator",
+        {},
+    )
 
 
 def test_number_of_listed_workloads_ahead_is_limited(explain):

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from difflib import get_close_matches
 from types import MappingProxyType
 
@@ -53,14 +54,14 @@ from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
 from controller.engine.placement.feasibility_cache import feasibility
 from controller.engine.placement.filter import Candidates, Exclusion, candidates
-from controller.engine.placement.fit import FreeCapacity
+from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.plan import Evict
 from controller.engine.reasons import Refusal, precedence
 from controller.engine.remedies import Change
-from controller.engine.shortfalls import Shortfall, shortfalls
+from controller.engine.shortfalls import Gap, Shortfall, cluster_gap, shortfalls
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.resources import positive, subtract
+from controller.engine.state.resources import nonzero, positive, subtract
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from controller.forecast.counterfactuals import PendingJob, find_counterfactuals, quoted
 from controller.forecast.trials import Trials
@@ -101,20 +102,30 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
 )
 
 
-def candidate_reports(snapshot: Snapshot, requirements: SchedulingRequirements) -> tuple[CandidateReport, ...]:
-    """Return all clusters, candidates first, sorted by name."""
-    cluster_usage = snapshot.state.cluster_usage
+def candidate_reports(snapshot: Snapshot, workload: Workload) -> tuple[CandidateReport, ...]:
+    """Return all clusters as *workload* finds them after the plan, candidates first, sorted by name."""
+    cluster_usage, requirements = snapshot.state.cluster_usage, workload.requirements
     candidate_set = candidates(requirements, cluster_usage.clusters)
-    reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in cluster_usage]
+    planned = snapshot.state.workloads.get(workload.uid, workload)
+    clusters = (_as_found_by(planned, cluster) for cluster in cluster_usage)
+    reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in clusters]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
+
+
+def _as_found_by(workload: Workload, cluster: ClusterState) -> ClusterState:
+    """Return *cluster* with what the nomination of *workload* itself sets aside as free."""
+    nomination = workload.nomination
+    if nomination is None or not workload.is_nominated or nomination.cluster != cluster.name:
+        return cluster
+    return replace(cluster, nominated=nonzero(subtract(cluster.nominated, nomination.requests)))
 
 
 def _candidate_report(
     cluster: ClusterState, requirements: SchedulingRequirements, candidate_set: Candidates
 ) -> CandidateReport:
-    requested = positive(requirements.gang_requests)
     exclusion = candidate_set.excluded.get(cluster.name)
-    capacity = FreeCapacity(cluster, cluster.headroom, cluster.allocatable, freed=cluster.recently_freed_total)
+    capacity = free_capacity(cluster).available_to(requirements)
+    gap = cluster_gap(requirements, capacity)
     return CandidateReport(
         name=cluster.name,
         candidate=cluster.name in candidate_set.names,
@@ -123,12 +134,12 @@ def _candidate_report(
         if exclusion
         else unusable_reason(cluster)
         or _set_aside_in_advance(cluster, requirements)
-        or _node_shortage(capacity, requirements),
-        free=quantities(cluster.headroom, requested),
-        lacks=positive_quantities(
-            subtract(requested, {name: max(cluster.headroom.get(name, 0), 0) for name in requested})
-        ),
-        replicas=_fitting_replicas(capacity, requirements) if requirements.replicas else None,
+        or _node_shortage(capacity, gap, requirements),
+        free=quantities(gap.free, positive(gap.requests)),
+        lacks=positive_quantities(gap.missing),
+        replicas=min(replicas_that_fit(requirements, capacity), requirements.replicas)
+        if requirements.replicas
+        else None,
     )
 
 
@@ -148,17 +159,13 @@ def _set_aside_in_advance(cluster: ClusterState, requirements: SchedulingRequire
     return f"keeps {listed} of its free capacity free for advance reservations" if listed else ""
 
 
-def _node_shortage(capacity: FreeCapacity, requirements: SchedulingRequirements) -> str:
-    return (
-        "" if capacity.has_nodes_for(requirements.pods) else "has no node with enough free capacity for one of its pods"
-    )
-
-
-def _fitting_replicas(capacity: FreeCapacity, requirements: SchedulingRequirements) -> int:
-    """Return how many of the workload's replicas fit in the cluster's headroom."""
-    one = positive(requirements.replica_requests)
-    fitting = [max(capacity.headroom.get(name, 0), 0) // amount for name, amount in one.items()]
-    return min([*fitting, requirements.replicas])
+def _node_shortage(capacity: FreeCapacity, gap: Gap, requirements: SchedulingRequirements) -> str:
+    """Return why the nodes of a cluster cannot run a workload; empty where they can, or where nothing is known."""
+    if not capacity.has_nodes_for(requirements.pods):
+        return "has no node with enough free capacity for one of its pods"
+    if not gap.missing and capacity.is_refused_by_estimator(requirements):
+        return "has no nodes free for its gang, according to its scheduler estimator"
+    return ""
 
 
 def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | None = None) -> Explanation:
@@ -265,7 +272,7 @@ def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | Non
         position=position + 1,
         of=len(queued),
         before=tuple(_workload_ahead(snapshot, other) for other in queued[:position]),
-        clusters=candidate_reports(snapshot, workload.requirements),
+        clusters=candidate_reports(snapshot, workload),
         reservation=head_reservation_report(workload),
     )
 
