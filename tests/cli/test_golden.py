@@ -39,7 +39,7 @@ def test_output_matches_golden_file(run, file, arguments):
     ended = run(*arguments, "-f", INPUT, "--now", NOW)
     assert (ended.code, ended.err) == (0, "")
     # The revision changes with every new setting.
-    output = re.sub(r'(revision"?: "?)[0-9a-f]{12}', r"\1000000000000", ended.out)
+    output = re.sub(r'(revision"?: "?)[0-9a-f]{12}', r"\g<1>000000000000", ended.out)
     if os.environ.get("UPDATE_GOLDEN"):
         (GOLDEN / file).write_text(output)
     assert output == (GOLDEN / file).read_text()
