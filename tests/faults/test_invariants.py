@@ -54,6 +54,14 @@ class Story:
         bound["spec"]["placement"] |= {"clusterAffinity": affinity or {}}
         self.change("resourcebindings", f"{name}-job", bound)
 
+    def hyperjob(self, name: str, phase: str) -> None:
+        self.change("hyperjobs", name, {"metadata": {"name": name, "uid": f"u-{name}"}, "status": {"phase": phase}})
+
+    def part(self, name: str, of: str, *, index: int) -> None:
+        owner = {"kind": "HyperJob", "uid": f"u-{of}", "controller": True}
+        annotations = {PART_ANNOTATION: json.dumps({"index": index})}
+        self.change("jobs", name, {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
+
     def change_binding(self, name: str, **spec: Any) -> None:
         binding = self.now["resourcebindings", f"{name}-job"]
         self.change("resourcebindings", f"{name}-job", {**binding, "spec": {**binding["spec"], **spec}})
@@ -125,6 +133,17 @@ def create_work_before_admission(story: Story) -> None:
     story.change("works", "a-work", {"metadata": {"annotations": names}})
 
 
+def create_part_twice(story: Story) -> None:
+    story.hyperjob("h", "Pending")
+    story.part("h-0", "h", index=0)
+    story.part("h-1", "h", index=0)
+
+
+def create_part_of_finished_hyperjob(story: Story) -> None:
+    story.hyperjob("h", "Completed")
+    story.part("h-0", "h", index=0)
+
+
 def admit_younger_first(story: Story) -> None:
     story.job("old", cpu=2)
     story.job("young", cpu=2, born=9)
@@ -169,6 +188,8 @@ VIOLATIONS: dict[Callable[[Story], None], str] = {
     resume_without_record: "I3",
     resume_with_record_of_another: "I3",
     create_work_before_admission: "I3",
+    create_part_twice: "I5",
+    create_part_of_finished_hyperjob: "I5",
     admit_younger_first: "I6",
     admit_lower_queue_first: "I6",
     give_freed_capacity_to_younger: "I6",

@@ -100,7 +100,7 @@ class InvariantChecker:
     def apply(self, change: Change, *, by_controller: bool = False) -> Iterator[str]:
         """Apply *change* and yield its violations; *by_controller* names a write that is not in the evidence."""
         evidence, usage, order = self._evidence, self.usage, self._order
-        yield from self.families.apply(change)
+        yield from (f"I5 at {violation}" for violation in self.families.apply(change))
         before = usage.bindings.get(change.key) if change.kind == "resourcebindings" else None
         order.apply(change, before=before)
         usage.apply(change)
