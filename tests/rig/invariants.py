@@ -195,10 +195,9 @@ def _work_too_early(usage: ObservedUsage, change: Change) -> Iterator[str]:
     annotations = (change.after or {}).get("metadata", {}).get("annotations", {})
     name = annotations.get("resourcebinding.karmada.io/name", "")
     binding = usage.bindings.get((annotations.get("resourcebinding.karmada.io/namespace", ""), name))
-    ended = usage.admitted_until.get(binding.uid, float("-inf")) if binding is not None else 0
-    if binding is None or binding.admitted or usage.is_unseen(binding, change.at):
+    if binding is None or not binding.gated or binding.admitted or usage.is_unseen(binding, change.at):
         return
-    if binding.gated and change.at - ended > _KARMADA_DELAY:
+    if change.at - usage.admitted_until.get(binding.uid, float("-inf")) > _KARMADA_DELAY:
         yield f"I3 at {change.revision} there is a Work for {name}, which is not admitted"
 
 
