@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from controller.api.keys import PART_ANNOTATION
+from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTATION, PART_ANNOTATION
 from tests.benchmarks import seed
 from tests.clusters import with_models
 from tests.rig import fake_karmada
@@ -66,6 +66,9 @@ class Story:
         binding = self.now["resourcebindings", f"{name}-job"]
         self.change("resourcebindings", f"{name}-job", {**binding, "spec": {**binding["spec"], **spec}})
 
+    def change_status(self, kind: str, name: str, **status: Any) -> None:
+        self.change(kind, name, {**self.now[kind, name], "status": status})
+
     def admit(self, name: str, *, on: str = "m1", seconds: float = 10, **record: Any) -> None:
         binding = json.loads(json.dumps(self.now["resourcebindings", f"{name}-job"]))
         record = {"uid": f"u-{name}", "charge": {"cpu": "1"}, **record}
@@ -114,6 +117,35 @@ def admit_to_closed_queue(story: Story) -> None:
 def change_foreign_field(story: Story) -> None:
     story.job("a")
     story.change_binding("a", conflictResolution="Overwrite")
+    story.mark_ours()
+
+
+def remove_eviction_task_of_karmada(story: Story) -> None:
+    story.job("a")
+    story.change_binding("a", gracefulEvictionTasks=[{"fromCluster": "m1", "producer": "TaintManager"}])
+    story.change_binding("a", gracefulEvictionTasks=[])
+    story.mark_ours()
+
+
+def change_condition_of_admitted_workload(story: Story) -> None:
+    story.job("a")
+    story.admit("a")
+    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
+    story.mark_ours()
+
+
+def exclude_cluster_without_annotation(story: Story) -> None:
+    story.job("a", affinity={"exclude": ["m2"]})
+    placement = story.now["resourcebindings", "a-job"]["spec"]["placement"]
+    story.change_binding("a", placement={**placement, "clusterAffinity": {"exclude": ["m1", "m2"]}})
+    story.mark_ours()
+
+
+def change_pod_numbers_of_reporting_job(story: Story) -> None:
+    story.job("a")
+    story.admit("a")
+    story.change_status("jobs", "a", state={"phase": "Pending"}, pending=4)
+    story.change_status("jobs", "a", state={"phase": "Pending"}, pending=0)
     story.mark_ours()
 
 
@@ -185,6 +217,10 @@ VIOLATIONS: dict[Callable[[Story], None], str] = {
     exceed_cluster_by_gangs_of_one_plan: "I1",
     admit_to_closed_queue: "I1",
     change_foreign_field: "I2",
+    remove_eviction_task_of_karmada: "I2",
+    change_condition_of_admitted_workload: "I2",
+    exclude_cluster_without_annotation: "I2",
+    change_pod_numbers_of_reporting_job: "I2",
     resume_without_record: "I3",
     resume_with_record_of_another: "I3",
     create_work_before_admission: "I3",
@@ -247,7 +283,32 @@ def admit_beside_cluster_where_finished_job_runs_again(story: Story) -> None:
     story.admit("other", on="m2")
 
 
+def exclude_clusters_without_data(story: Story) -> None:
+    story.job("a", affinity={"exclude": ["m2"]})
+    before = story.now["resourcebindings", "a-job"]
+    annotations = {DATA_PLACEMENT_ANNOTATION: "true", DATA_EXCLUDED_ANNOTATION: "m1"}
+    metadata = {**before["metadata"], "annotations": {**before["metadata"]["annotations"], **annotations}}
+    placement = {**before["spec"]["placement"], "clusterAffinity": {"exclude": ["m2", "m1"]}}
+    spec = {**before["spec"], "placement": placement}
+    story.change("resourcebindings", "a-job", {**before, "metadata": metadata, "spec": spec})
+    story.mark_ours()
+    story.change("resourcebindings", "a-job", before)
+    story.mark_ours()
+
+
+def correct_status_after_eviction(story: Story) -> None:
+    story.job("a")
+    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "True"}])
+    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
+    story.mark_ours()
+    story.change_status("jobs", "a", state={"phase": "Running"}, running=4)
+    story.change_status("jobs", "a", state={"phase": "Pending"}, running=0)
+    story.mark_ours()
+
+
 PERMITTED = [
+    exclude_clusters_without_data,
+    correct_status_after_eviction,
     admit_past_one_for_another_cluster,
     admit_by_changed_class,
     edit_annotation_of_part,

@@ -37,9 +37,12 @@ OURS = {
     ("status", "schedulerObservingAffinityName"),
     ("status", "conditions"),  # stale after an eviction
 }
-OURS_OF_JOBS = {("status", "state", name) for name in ("phase", "reason", "message", "lastTransitionTime")} | {
-    ("status", name) for name in ("pending", "running", "succeeded", "failed", "terminating", "unknown")
+_POD_NUMBERS = {("status", name) for name in ("pending", "running", "succeeded", "failed", "terminating", "unknown")}
+OURS_OF_JOBS = {
+    *(("status", "state", name) for name in ("phase", "reason", "message", "lastTransitionTime")),
+    *_POD_NUMBERS,  # stale after an eviction
 }
+_PRODUCER = "volcano-global"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +117,7 @@ class InvariantChecker:
             yield from _resumed_without_record(change, after, ungated=evidence.ungated)
             if mine:
                 yield from _unexpected_changes(change, OURS | evidence.stamps)
+                yield from _changes_of_others(change, after)
         elif change.kind == "jobs" and mine and change.before is not None:
             # A write of the status cannot change the spec; the server stores the defaults of jobs put into etcd.
             yield from _unexpected_changes(change, OURS_OF_JOBS | evidence.stamps, but="spec")
@@ -209,12 +213,47 @@ def _unexpected_changes(change: Change, allowed: Collection[tuple[str, ...]], *,
             yield f"I2 at {change.revision} a write of ours changed {'.'.join(path)} of {'/'.join(change.key)}"
 
 
+def _changes_of_others(change: Change, after: BindingState) -> Iterator[str]:
+    """I2: parts of fields that belong to Karmada, to its policies, or to the workload while it is admitted."""
+    old, new = change.before or {}, change.after or {}
+    where = f"of {'/'.join(change.key)}"
+    if _foreign_tasks(old) != _foreign_tasks(new):
+        yield f"I2 at {change.revision} a write of ours changed eviction tasks of others {where}"
+    if _conditions(old) != _conditions(new) and (after.clusters or not after.suspended):
+        yield f"I2 at {change.revision} a write of ours changed conditions {where}, which is not evicted"
+    if foreign := (_excluded(old) ^ _excluded(new)) - _excluded_for_data(old) - _excluded_for_data(new):
+        yield f"I2 at {change.revision} a write of ours changed the exclusion of {', '.join(sorted(foreign))} {where}"
+
+
+def _foreign_tasks(binding: Mapping[str, Any]) -> list[Any]:
+    tasks = binding.get("spec", {}).get("gracefulEvictionTasks") or ()
+    return [task for task in tasks if task.get("producer") != _PRODUCER]
+
+
+def _conditions(binding: Mapping[str, Any]) -> Any:
+    return binding.get("status", {}).get("conditions")
+
+
+def _excluded(binding: Mapping[str, Any]) -> set[str]:
+    """Return the clusters that the placement excludes."""
+    placement = binding.get("spec", {}).get("placement") or {}
+    return {*((placement.get("clusterAffinity") or {}).get("exclude") or ())}
+
+
+def _excluded_for_data(binding: Mapping[str, Any]) -> set[str]:
+    """Return the clusters that the placement excludes for their lack of data (C6)."""
+    names = (binding.get("metadata", {}).get("annotations") or {}).get(DATA_EXCLUDED_ANNOTATION, "")
+    return {*names.split(",")}
+
+
 def _overwritten_status(usage: ObservedUsage, change: Change) -> Iterator[str]:
     """I2: the status of a job that its clusters have reported since its admission is not written."""
     namespace, name = change.key
     binding = usage.bindings.get((namespace, f"{name}-job"))
-    phase = (((change.before or {}).get("status") or {}).get("state") or {}).get("phase", "Pending")
-    if phase != "Pending" and binding is not None and not binding.suspended:
+    old, new = _flat(change.before), _flat(change.after)
+    phase = old.get(("status", "state", "phase"), "Pending")
+    is_written = phase != "Pending" or any(old.get(number) != new.get(number) for number in _POD_NUMBERS)
+    if is_written and binding is not None and not binding.suspended:
         yield f"I2 at {change.revision} the status of job {namespace}/{name} was written, which its cluster reports"
 
 
