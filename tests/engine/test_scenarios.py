@@ -124,7 +124,7 @@ def test_second_cycle_without_changes_decides_nothing(document):
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
         again = finish(scenario.state.cycle.steps(scenario.now))
-        assert (again.decisions, again.waits) == ((), ())
+        assert (again.decisions, again.waits, again.record_updates, again.reschedules) == ((), (), (), ())
 
 
 def test_every_rule_has_two_scenarios():
