@@ -1,7 +1,9 @@
 """Runs every scenario of tests/scenarios, with its input in order and reversed."""
 
+import re
 from collections import Counter
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,8 +14,14 @@ from controller.engine.steps import finish
 from tests.scenario import DOCUMENT, STEP, Outcome, Scenario, documents, rows
 from tests.scenario_parser import known, resource
 
-SECTIONS = {"D": 11, "Q": 7, "O": 9, "C": 5, "P": 6, "G": 1, "R": 2, "W": 2}
-RULES = [f"{section}{number}" for section, last in SECTIONS.items() for number in range(1, last + 1)]
+ROOT = Path(__file__).parents[2]
+RULES = re.findall(r"^### <a id=\"\w+\"></a>(\w+) ", (ROOT / "docs/reference/semantics.md").read_text(), re.MULTILINE)
+SHOWN_ELSEWHERE = {
+    "C6": "tests/cache/test_data_requirements.py",
+    "O10": "tests/engine/test_ageing.py",
+    "W4": "tests/controllers/queue_status/test_counts.py",
+}
+"""The rules with fewer than two scenarios, and the tests that show them."""
 EXPECT = (
     "admitted counts evicted evictions for expired reserved requeued waiting facts positions published wakesAfter "
     "fairShares allocated queueLimits externalUsage headroom clusterCharges requested gangs charges"
@@ -127,9 +135,11 @@ def test_second_cycle_without_changes_decides_nothing(document):
         assert (again.decisions, again.waits, again.record_updates, again.reschedules) == ((), (), (), ())
 
 
-def test_every_rule_has_two_scenarios():
+def test_every_rule_has_two_scenarios_or_other_tests():
     shown = Counter(rule for _, document in documents() for rule in {*document["rules"]})
-    assert [rule for rule in RULES if shown[rule] < 2] == []
+    assert sorted(rule for rule in RULES if shown[rule] < 2) == sorted(SHOWN_ELSEWHERE)
+    assert {*shown} <= {*RULES}
+    assert all((ROOT / path).is_file() for path in SHOWN_ELSEWHERE.values())
 
 
 def test_unknown_keys_of_a_scenario_are_refused():
