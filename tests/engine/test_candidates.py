@@ -92,7 +92,7 @@ def spread(*constraints: Spread, **parts: Any) -> Placement:
 def shape(placement: Placement | Affinity = Placement(), **parts: Any) -> SchedulingRequirements:  # noqa: B008 - frozen
     if isinstance(placement, Affinity):
         placement = Placement(affinity=placement)
-    for name in ("current", "evicting_from", "excluded_clusters"):
+    for name in ("current_clusters", "evicting_from", "excluded_clusters"):
         if name in parts:
             parts[name] = frozenset(named(parts[name]))
     return SchedulingRequirements(placement=placement, **parts)
