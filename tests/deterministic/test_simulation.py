@@ -14,10 +14,14 @@ import structlog
 
 from controller.api.configuration import load_configuration
 from controller.cache import workload_builder
+from controller.cache.objects import CachedBinding
 from controller.cache.translate import queues
+from controller.engine.pending_reasons import PendingReasonUpdater
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster
+from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling import patches
 from tests.deterministic import __main__ as command
 from tests.deterministic import faults, operations, other_clients
@@ -111,6 +115,33 @@ def test_judge_sees_admissions_without_a_record(monkeypatch):
     shrinker = Shrinker(result, attempts=2)
     shrinker.shrink()
     assert len(shrinker.operations) < len(result.operations)
+
+
+def test_judge_sees_a_job_that_is_never_admitted(monkeypatch):
+    first = set[str]()
+
+    def refuse_others(binding: CachedBinding, *_: object) -> Refusal | None:
+        if not first:
+            first.add(binding.uid)
+        return None if binding.uid in first else Refusal(Reason.SUSPENDED)
+
+    monkeypatch.setattr(workload_builder, "pending_reason", refuse_others)
+    chosen = [Operation(at, "submit-job", at) for at in (1, 5)]
+    result = run(4, 1, chosen=chosen, active=10)
+    assert kinds_of(result.violations) == {"I4"}
+    assert [violation.count(" on no cluster ") for violation in result.violations] == [1]
+
+
+def test_judge_sees_a_pending_job_without_a_reason(monkeypatch):
+    last_reasons = PendingReasonUpdater.last_reasons
+
+    def all_but_one(updater: PendingReasonUpdater) -> dict[WorkloadUid, Reason]:
+        return dict(sorted(last_reasons(updater).items())[1:])
+
+    monkeypatch.setattr(PendingReasonUpdater, "last_reasons", all_but_one)
+    chosen = [Operation(at, "submit-impossible-job", at) for at in (1, 5)]
+    result = run(4, 1, chosen=chosen, active=10)
+    assert [violation.split()[2] for violation in result.violations] == ["I8"]
 
 
 def test_judge_sees_unknown_external_usage(monkeypatch):
