@@ -1,6 +1,7 @@
-"""Judges a simulation: verifies the invariants I1 to I8 on every stored change, from the server's history alone.
+"""Judges a simulation: verifies the invariants I1 to I8 on every stored change, from the server's history.
 
-The rules are those of `tests.rig.invariants`, which judge controllers on a real API server.
+Only the reasons (I8) and the number of plans are read from the controllers. The rules are those of
+`tests.rig.invariants`, which judge controllers on a real API server.
 """
 
 import asyncio
