@@ -170,7 +170,7 @@ async def test_leader_that_cannot_renew_steps_down_in_time(plane, tmp_path):
 
 async def test_missing_lease_permission_is_reported(plane, tmp_path):
     async with open_harness(plane, tmp_path) as harness:
-        harness.proxy.add(DropRequest(lambda call: call.is_lease))
+        harness.proxy.add(ErrorReply(lambda call: call.is_lease, status=403))
         await harness.start("j0")
         await harness.controller.wait_for_log("lease request failed")
         await harness.expect_no_writes(seconds=1)
