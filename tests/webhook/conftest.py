@@ -139,13 +139,6 @@ async def running(certificates) -> AsyncIterator[Running]:
         yield running
 
 
-@pytest.fixture
-async def impatient(certificates) -> AsyncIterator[Running]:
-    """Return a server with short deadlines for headers and bodies."""
-    async with serve(certificates, header_seconds=0.25, body_seconds=0.2) as running:
-        yield running
-
-
 @asynccontextmanager
 async def serve(folder: Path, **changed: Any) -> AsyncIterator[Running]:
     """Serve all paths with the certificates in *folder* until the end of the block."""
