@@ -110,7 +110,7 @@ async def test_controller_works_with_scarce_resources(plane, tmp_path, what):
         await harness.start(*names, **FULL)
         for name in more:
             await harness.karmada.job(name, "other")
-        await harness.done(*names, *more, seconds=40)
+        await harness.done(*names, *more)
         await harness.expect_pending_reasons()
 
 

@@ -8,7 +8,6 @@ from localup.apply import wait_until
 from tests.rig.objects import cluster, volcano_job
 from tests.rig.stacks import new_namespace
 
-SECONDS = 40
 SIZES = {
     "member1": {"cpu": "8", "memory": "32Gi", "pods": "110"},
     "member2": {"cpu": "16", "memory": "64Gi", "nvidia.com/gpu": "4", "pods": "110"},
@@ -193,8 +192,8 @@ class Harness:
         summary = self.cluster(cluster).get("status", {}).get("resourceSummary", {})
         return summary.get("allocated", {}).get("cpu", "0")
 
-    def wait(self, question, what, seconds=SECONDS):
-        return wait_until(question, what, seconds=seconds)
+    def wait(self, question, what):
+        return wait_until(question, what)
 
     def wait_for_phase(self, phase, name="train"):
         self.wait(lambda: self.phase(name) == phase, f"job {name} {phase}")
@@ -227,7 +226,7 @@ class Harness:
                 self.api.delete(path)
         for collection in (self.policies, self.jobs, DEPLOYMENTS.format(self.namespace)):
             self.api.delete(collection)
-        wait_until(lambda: not self.api.get(self.bindings)["items"], "bindings gone", seconds=SECONDS)
+        wait_until(lambda: not self.api.get(self.bindings)["items"], "bindings gone")
 
 
 @contextmanager

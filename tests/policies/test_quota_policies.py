@@ -295,4 +295,4 @@ def test_operators_are_warned(guarded, body, warned):
         assert status == 201
         return warned in str(warnings) if warned else warnings == []
 
-    wait_until(is_as_expected, f"warning {warned!r}", seconds=10)
+    wait_until(is_as_expected, f"warning {warned!r}")

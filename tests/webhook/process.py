@@ -10,8 +10,7 @@ import threading
 from pathlib import Path
 from typing import Self
 
-#: Seconds; the CPU may be busy with other tests.
-_TIMEOUT_SECONDS = 60
+from tests.waiting import LIMIT_SECONDS
 
 
 class WebhookProcess:
@@ -56,7 +55,7 @@ class WebhookProcess:
 
     def wait_for(self, event: str) -> dict:
         """Read the log up to *event* and return its line."""
-        while line := self._lines.get(timeout=_TIMEOUT_SECONDS):
+        while line := self._lines.get(timeout=LIMIT_SECONDS):
             entry = json.loads(line)
             if entry["event"] == event:
                 return entry
@@ -68,7 +67,7 @@ class WebhookProcess:
 
     def end(self) -> int:
         """Wait for the process to end and return its exit code."""
-        code = self._process.wait(_TIMEOUT_SECONDS)
+        code = self._process.wait(LIMIT_SECONDS)
         self._reader.join()
         return code
 

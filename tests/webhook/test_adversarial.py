@@ -7,6 +7,7 @@ import pytest
 
 from controller.api import quantity
 from tests.controllers.hyperjob.objects import document, replicated
+from tests.waiting import LIMIT_SECONDS
 from tests.webhook.fuzz import answer_to
 from tests.webhook.large_reviews import ATTACKS, BINDINGS, HYPERJOBS, JOBS, KIB, body_of
 from tests.webhook.reviews import job_binding, review, review_of, task, volcano_job, wire
@@ -108,9 +109,12 @@ async def test_late_review_occupies_the_worker_until_it_ends():
 async def test_small_reviews_are_answered_while_large_ones_wait(running):
     """One large review is evaluated; another one exceeds the number of waiting reviews."""
     gate = threading.Event()
-    running.app.worker = ReviewWorker(max_waiting=1, seconds=5)
+    running.app.worker = ReviewWorker(max_waiting=1, seconds=LIMIT_SECONDS)
     validate_job = running.app.handlers[JOBS]
-    running.app.handlers = {**running.app.handlers, JOBS: lambda asked: gate.wait(5) and validate_job(asked)}
+    running.app.handlers = {
+        **running.app.handlers,
+        JOBS: lambda asked: gate.wait(LIMIT_SECONDS) and validate_job(asked),
+    }
     large = wire(review_of(volcano_job(note="x" * running.app.settings.max_inline_bytes)))
     evaluated = asyncio.create_task(status(running, large, JOBS))
     while not running.app.worker.unfinished:  # noqa: ASYNC110 -- there is no event for it

@@ -26,9 +26,7 @@ def readiness(webhook) -> tuple[int, str]:
 
 
 def becomes(webhook, status: int, says: str) -> None:
-    wait_until(
-        lambda: (answer := readiness(webhook))[0] == status and says in answer[1], f"{status} {says!r}", seconds=40
-    )
+    wait_until(lambda: (answer := readiness(webhook))[0] == status and says in answer[1], f"{status} {says!r}")
 
 
 def is_answered(webhook, folder) -> bool:
