@@ -216,13 +216,25 @@ def test_part_with_a_lost_delete_event_is_created_again(tmp_path):
     assert run_system(tmp_path, delete) == (1, 2)
 
 
+async def remove_webhooks(system: System, *, seconds: float) -> list[str]:
+    """Remove the validating webhooks; return the notes of the events about them after so many seconds."""
+    for key in list(system.server.objects(kinds.VALIDATING)):
+        await system.merge(kinds.VALIDATING, key, {"webhooks": []})
+    await asyncio.sleep(seconds)
+    events = system.server.objects(kinds.EVENTS).values()
+    return [event["note"] for event in events if event["regarding"]["kind"] == kinds.VALIDATING.name]
+
+
+def test_changed_webhook_configuration_is_reported_in_10_s(tmp_path):
+    async def change(system: System) -> list[str]:
+        return await remove_webhooks(system, seconds=10)
+
+    assert any("is missing" in note for note in run_system(tmp_path, change))
+
+
 def test_webhook_configuration_with_a_lost_update_event(tmp_path):
     async def change(system: System) -> list[str]:
         system.network.faults = LostEvents(kinds.VALIDATING.name, "MODIFIED")
-        for key in list(system.server.objects(kinds.VALIDATING)):
-            await system.merge(kinds.VALIDATING, key, {"webhooks": []})
-        await asyncio.sleep(VERSION_CHECK_SECONDS)
-        events = system.server.objects(kinds.EVENTS).values()
-        return [event["note"] for event in events if event["regarding"]["kind"] == kinds.VALIDATING.name]
+        return await remove_webhooks(system, seconds=VERSION_CHECK_SECONDS)
 
     assert any("is missing" in note for note in run_system(tmp_path, change))
