@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 
 import pytest
 
@@ -388,7 +389,10 @@ def admission_times(answer) -> dict[str, int]:
     return times
 
 
-PROMPT = admission_times(lambda _: (STEP_MS, 1000, False))
+@cache
+def prompt_admission_times() -> dict[str, int]:
+    return admission_times(lambda _: (STEP_MS, 1000, False))
+
 
 BAD = [
     pytest.param(lambda _: (2_900, 1000, False), 2_900, id="slow"),
@@ -403,9 +407,9 @@ BAD = [
 
 @pytest.mark.parametrize(("answer", "most"), BAD)
 def test_bad_estimator_delays_only_its_workloads_by_one_answer(answer, most):
-    times = admission_times(answer)
-    own = {name for name in PROMPT if name.startswith("m1") and not name.endswith("unasked")}
-    others = {name: time for name, time in PROMPT.items() if name not in own}
+    times, prompt = admission_times(answer), prompt_admission_times()
+    own = {name for name in prompt if name.startswith("m1") and not name.endswith("unasked")}
+    others = {name: time for name, time in prompt.items() if name not in own}
 
     assert len(others) == 40
     assert {name: times[name] for name in others} == others
