@@ -44,8 +44,7 @@ async def server() -> AsyncIterator[ScriptedServer]:
 
 @pytest.fixture
 async def api(server, tmp_path) -> AsyncIterator[Api]:
-    timeouts = Timeouts(read=0.2, write=0.1, grace=0.1, renewal=0)
-    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=Timeouts(renewal=0)) as api:
         yield api
 
 
@@ -90,12 +89,17 @@ async def cut(request):
 
 
 @pytest.mark.parametrize(
-    ("answer", "says"), [(silent, "no response in time"), (cut, "the server closed it")], ids=["timeout", "cut"]
+    ("answer", "timeouts", "says"),
+    [
+        pytest.param(silent, Timeouts(write=0.1, grace=0.1), "no response in time", id="timeout"),
+        pytest.param(cut, Timeouts(), "the server closed it", id="cut"),
+    ],
 )
-async def test_missing_answer_leaves_outcome_unknown(server, api, answer, says):
+async def test_missing_answer_leaves_outcome_unknown(server, tmp_path, answer, timeouts, says):
     server.says("PATCH", THING, answer)
-    with pytest.raises(Unreachable, match=says) as caught:
-        await api.patch(THING, b"[]")
+    async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
+        with pytest.raises(Unreachable, match=says) as caught:
+            await api.patch(THING, b"[]")
     assert caught.value.sent
 
 
@@ -119,7 +123,7 @@ async def test_failed_connection_is_described_and_nothing_sent(server, tmp_path,
 async def test_writes_carry_server_timeout(server, api):
     server.says("PATCH", THING, answering(200, {}))
     await api.patch(THING, b"[]", parameters={"fieldManager": "me"})
-    assert server.seen("PATCH") == [{"fieldManager": "me", "timeout": "0.1s"}]
+    assert server.seen("PATCH") == [{"fieldManager": "me", "timeout": "10s"}]
 
 
 async def names_of(api):

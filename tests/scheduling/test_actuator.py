@@ -81,9 +81,11 @@ async def server() -> AsyncIterator[ScriptedServer]:
         yield server
 
 
+DEFAULT_TIMEOUTS, SHORT_TIMEOUTS = Timeouts(), Timeouts(write=0.15, grace=0.05)
+
+
 @asynccontextmanager
-async def acting(server: ScriptedServer, tmp_path: Path) -> AsyncIterator[Stage]:
-    timeouts = Timeouts(write=0.15, grace=0.05)
+async def acting(server: ScriptedServer, tmp_path: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> AsyncIterator[Stage]:
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
         stage = Stage(api)
         async with asyncio.TaskGroup() as group:
@@ -156,7 +158,7 @@ IS_READ = [refusing(503), RESUMED]
 async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answers, get_answers, confirmed, cached):
     server.says("PATCH", path("u1"), *patch_answers)
     server.says("GET", path("u1"), *get_answers)
-    async with acting(server, tmp_path) as stage:
+    async with acting(server, tmp_path, SHORT_TIMEOUTS if silent in patch_answers else DEFAULT_TIMEOUTS) as stage:
         began = time.monotonic()
         stage.admit()
         await stage.store.wait_for_outcomes()
@@ -189,7 +191,7 @@ async def test_binding_is_read_after_a_response_that_fails_to_decode(server, tmp
 async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_path):
     server.says("PATCH", path("u1"), cut)
     server.says("GET", path("u1"), answering(200, stored(version=5)))
-    async with acting(server, tmp_path) as stage:
+    async with acting(server, tmp_path, SHORT_TIMEOUTS) as stage:
         began = time.monotonic()
         stage.admit()
         await stage.store.wait_for_outcomes()
