@@ -66,7 +66,8 @@ async def holder(harness: Harness) -> str:
 
 @pytest.mark.smoke
 async def test_standby_takes_over_at_once_after_a_release(plane, tmp_path):
-    async with open_harness(plane, tmp_path, controllers=2) as harness:
+    """A wait ends with an error long before the lease would expire."""
+    async with open_harness(plane, tmp_path, "--lease-seconds", "3600", controllers=2) as harness:
         first, second = harness.controllers
         await start(harness)
         for name in ("j0", "j00"):
@@ -75,10 +76,8 @@ async def test_standby_takes_over_at_once_after_a_release(plane, tmp_path):
         assert (await first.metric("volcano_global_leader"), await second.metric("volcano_global_leader")) == (1, 0)
         assert second.proxy.writes == 0
         await first.stop()
-        before = asyncio.get_running_loop().time()
         await harness.karmada.job("j1", "q")
         await harness.done("j1")
-        assert asyncio.get_running_loop().time() - before < 2
         harness.controllers.reverse()
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.3)
