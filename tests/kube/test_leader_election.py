@@ -8,6 +8,7 @@ import pytest
 
 from controller.api.keys import LEASES
 from controller.kube.client import Api
+from controller.kube.errors import NotFound
 from controller.kube.leader_election import Candidate, LeaderElection, LeaseTimings
 from tests.waiting import poll
 
@@ -55,11 +56,14 @@ async def test_leader_whose_lease_was_taken_stops(arena):
 async def test_deleted_lease_is_recreated(arena):
     first = arena.enter("1")
     await poll(lambda: first.leads, "the leader")
-    await arena.api.delete(LEASES.item_path(arena.namespace, "volcano-global-controller"))
-    await arena.rounds()
+    path = LEASES.item_path(arena.namespace, "volcano-global-controller")
+    await arena.api.delete(path)
+
+    async def holder() -> str:
+        return json.loads(await arena.api.get(path))["spec"]["holderIdentity"]
+
+    await poll(holder, "the lease", until=lambda seen: seen == "a_1", ignoring=(NotFound,))
     assert first.leads
-    lease = json.loads(await arena.api.get(LEASES.item_path(arena.namespace, "volcano-global-controller")))
-    assert lease["spec"]["holderIdentity"] == "a_1"
 
 
 async def test_lapse_is_notified_before_late_renewal(arena):
