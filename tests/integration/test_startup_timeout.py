@@ -3,7 +3,7 @@
 from tests.integration.events import wait_for_event
 from tests.rig.harness import Harness, open_harness
 
-TIMEOUT = 3
+TIMEOUT = 10
 
 
 def suspensions(harness: Harness, name: str) -> int:
