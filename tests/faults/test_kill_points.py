@@ -13,7 +13,7 @@ import pytest
 from tests.rig.binding_state import BindingState
 from tests.rig.faults import Delay, Kill
 from tests.rig.harness import Harness, open_harness
-from tests.waiting import LIMIT_SECONDS
+from tests.waiting import LIMIT_SECONDS, poll
 
 Step = Callable[[Harness], Awaitable[None]]
 End = Callable[[Mapping[str, BindingState]], bool]
@@ -88,18 +88,18 @@ async def _fill_cluster(harness: Harness) -> None:
 
 
 async def _change_capacity(harness: Harness) -> None:
-    """Reduce the capacity below the usage, close a queue, and restore the capacity."""
+    """Reduce the capacity below the usage, and restore it when the controller knows that a queue is closed."""
     await harness.admitted("first-0", "first-1")
     await harness.karmada.set_summary("m1", cpu="2")
     await harness.karmada.merge(
         "/apis/scheduling.volcano.sh/v1beta1/queues/closes/status", {"status": {"state": "Closed"}}
     )
     await harness.karmada.job("late", "open", cpu=2)
+    await harness.karmada.job("shut-out", "closes", cpu=1)
+    closed = 'volcano_global_pending_workloads_by_reason{reason="QueueClosed"}'
+    await poll(lambda: harness.controller.metric(closed), "the queue is known as closed", until=lambda seen: seen == 1)
     await harness.karmada.set_summary("m1", cpu="6")
     await harness.done("late")
-    # The controller learns of a closed queue with a delay.
-    await asyncio.sleep(0.5)
-    await harness.karmada.job("shut-out", "closes", cpu=1)
 
 
 SCENARIOS = {
