@@ -198,17 +198,25 @@ def mutated(queue):
     return stored_after(mutate_queue(decoded(queue)), queue)
 
 
+DEFAULTS = {"weight": 1, "reclaimable": True, "parent": "root"}
+WITHOUT_DEFAULTS = {"weight": 5, "reclaimable": False, "parent": "p"}
+
+
 @pytest.mark.parametrize(
     ("spec", "expected"),
     [
-        pytest.param({}, {"weight": 1, "reclaimable": True}, id="nothing-given"),
-        pytest.param({"weight": 0}, {"weight": 1, "reclaimable": True}, id="weight-0"),
-        pytest.param({"weight": 5, "reclaimable": False}, {"weight": 5, "reclaimable": False}, id="given"),
-        pytest.param(None, {"weight": 1, "reclaimable": True}, id="no-spec"),
+        pytest.param({}, DEFAULTS, id="nothing-given"),
+        pytest.param({"weight": 0, "parent": ""}, DEFAULTS, id="weight-0-and-empty-parent"),
+        pytest.param(WITHOUT_DEFAULTS, WITHOUT_DEFAULTS, id="given"),
+        pytest.param(None, DEFAULTS, id="no-spec"),
     ],
 )
 def test_volcano_defaults_are_set(spec, expected):
     assert mutated(volcano_queue() | {"spec": spec})["spec"] == expected
+
+
+def test_root_queue_gets_no_parent():
+    assert mutated(volcano_queue("root"))["spec"] == {"weight": 1, "reclaimable": True}
 
 
 @pytest.mark.parametrize(

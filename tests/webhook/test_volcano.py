@@ -94,7 +94,7 @@ def test_invalid_queue_is_refused_by_the_api_server(plane):
     with pytest.raises(ApiError, match=r"`default` queue can not be deleted"):
         plane.admin.delete(f"{QUEUES}/default")
     spec = plane.admin.create(QUEUES, volcano_queue("plain") | {"spec": {}})["spec"]
-    assert (spec["weight"], spec["reclaimable"]) == (1, True)
+    assert (spec["weight"], spec["reclaimable"], spec["parent"]) == (1, True, "root")
 
 
 def test_outage_refuses_only_new_jobs_and_changed_specs(plane, tenant, webhook):

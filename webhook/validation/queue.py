@@ -57,7 +57,7 @@ def mutate_queue(request: Request) -> AdmissionResponse:
         queue = read_queue(request.object)
     except (ValueError, RecursionError) as error:
         return _decode_failed(request, error)
-    return patched(*_hierarchy_patch(queue), *_default_patch(queue.spec))
+    return patched(*_hierarchy_patch(queue), *_default_patch(queue))
 
 
 def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
@@ -124,14 +124,21 @@ def _hierarchy_violations(queue: ReviewedQueue, old: ReviewedQueue | None, queue
         yield from quota_violations(tree, cached)
 
 
-def _default_patch(spec: QueueSpec | None) -> Iterator[Operation]:
+def _default_patch(queue: ReviewedQueue) -> Iterator[Operation]:
+    """Yield the defaults of Volcano's webhook and, for the parent, of its queue controller.
+
+    Where queues are propagated, the queue controller of a member writes an empty parent, and Karmada removes it again.
+    """
+    spec = queue.spec
     if spec is None:
-        yield Operation("add", "/spec", {"reclaimable": True, "weight": 1})
-        return
+        yield Operation("add", "/spec", {})
+        spec = QueueSpec()
     if spec.reclaimable is None:
         yield Operation("add", "/spec/reclaimable", True)
     if not spec.weight:
         yield Operation("add", "/spec/weight", 1)
+    if not spec.parent and queue.metadata.name != ROOT:
+        yield Operation("add", "/spec/parent", ROOT)
 
 
 def _hierarchy_patch(queue: ReviewedQueue) -> Iterator[Operation]:
