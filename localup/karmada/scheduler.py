@@ -208,10 +208,12 @@ def _select_clusters(spec: Mapping[str, Any], ranked: Sequence[Object]) -> Seque
     if len(ranked) < int(by_cluster.get("minGroups", 1)):
         message = "the number of feasible clusters is less than spreadConstraint.MinGroups"
         raise _SchedulingError(Reason.SCHEDULER_ERROR, message)
-    count = min(int(by_cluster.get("maxGroups") or len(ranked)), len(ranked))
+    count = min(int(by_cluster.get("maxGroups") or 0), len(ranked))
     chosen = ranked[:count]
     if is_divided(spec) and sum(_capacity(spec, item) for item in chosen) < int(spec["replicas"]):
         raise _SchedulingError(Reason.SCHEDULER_ERROR, f"no enough resource when selecting {count} clusters")
+    if not chosen:
+        raise _SchedulingError(Reason.SCHEDULER_ERROR, "no clusters available to schedule")
     return chosen
 
 

@@ -175,7 +175,11 @@ TABLE = [
     row("fewer-clusters-in-one-region-than-wanted", "", spread(Spread("region", 1, 1), Spread("cluster", 3, 3))),
     row("providers-are-not-counted", "abc", spread(Spread("provider", 9, 9), ONE)),
     row("by-provider-alone-is-not-supported", "", spread(Spread("provider"))),
-    row("no-maximum-is-no-limit", "ac", spread(Spread("region"), Spread("cluster"))),
+    row("no-maximum-of-clusters-is-none", "", spread(Spread("cluster"))),
+    row("no-maximum-of-regions-is-none", "", spread(Spread("region"), ONE)),
+    row("no-maximum-of-clusters-beside-regions-is-one-each", "ac", spread(Spread("region", 1, 3), Spread("cluster"))),
+    row("no-maximum-of-more-clusters-than-regions", "", spread(Spread("region", 1, 3), Spread("cluster", 2))),
+    row("static-weights-need-no-maximum", "abcd", spread(Spread("cluster"), divided=True, weights=EVERY_CLUSTER)),
     row("by-region-alone", "abc", spread(Spread("region", 2, 2))),
     row(
         "static-weights-overrule-the-groups",
@@ -331,7 +335,7 @@ def test_cluster_fields_are_compared_as_integers(provider: str, requirement: Req
     ("placement", "expected"),
     [
         pytest.param(Placement(), None, id="no-constraint"),
-        pytest.param(spread(Spread("cluster", 2)), None, id="no-limit"),
+        pytest.param(spread(Spread("region", 2, 2), Spread("cluster")), 2, id="one-in-each-region-without-maximum"),
         pytest.param(spread(Spread("region", 1, 1), ONE), 1, id="one-cluster-in-one-region"),
         pytest.param(spread(Spread("region", 3, 3), Spread("cluster", 1, 2)), 3, id="one-in-each-region-at-least"),
         pytest.param(spread(ONE, divided=True, weights=EVERY_CLUSTER), None, id="static-weights-overrule-it"),

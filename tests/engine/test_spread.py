@@ -27,7 +27,7 @@ def spread(**groups: tuple[int, int]) -> Placement:
     ("placement", "names", "expected"),
     [
         pytest.param(spread(cluster=(1, 1)), "u1 e1", "u1", id="the-best"),
-        pytest.param(spread(cluster=(1, 0)), "u1 e1 e2", "u1 e1 e2", id="no-limit"),
+        pytest.param(spread(cluster=(1, 0)), "u1 e1 e2", "", id="no-maximum-selects-none"),
         pytest.param(spread(region=(1, 1), cluster=(1, 1)), "u1 e1 e2", "e1", id="the-best-of-the-largest-region"),
         pytest.param(spread(region=(1, 1), cluster=(1, 1)), "u1 e1", "u1", id="of-equal-regions-that-of-the-best"),
         pytest.param(spread(region=(2, 2), cluster=(2, 3)), "e1 e2 u1 e3", "e1 u1 e2", id="then-the-best-of-the-rest"),
@@ -35,7 +35,7 @@ def spread(**groups: tuple[int, int]) -> Placement:
         pytest.param(spread(region=(1, 3), cluster=(3, 3)), "e1 u1 e2 a1", "e1 u1 e2", id="as-few-regions-as-suffice"),
         pytest.param(spread(region=(2, 2)), "e1 e2 u1 u2", "e1 u1", id="by-region-alone-one-each"),
         pytest.param(spread(provider=(1, 1)), "e1", "", id="by-provider-alone"),
-        pytest.param(spread(region=(1, 1), cluster=(1, 0)), "e1 u1 e2", "e1 e2", id="all-of-one-region"),
+        pytest.param(spread(region=(1, 1), cluster=(1, 0)), "e1 u1 e2", "e1", id="by-region-no-maximum-is-one-each"),
     ],
 )
 def test_selection_follows_the_spread_constraints(placement: Placement, names: str, expected: str):
@@ -54,6 +54,8 @@ def test_static_weights_override_spread_constraints():
         pytest.param(spread(region=(2, 2), cluster=(2, 2)), "e1 e2", REGION, id="regions"),
         pytest.param(spread(region=(1, 1), cluster=(2, 2)), "e1 u1", CLUSTER, id="clusters-of-a-region"),
         pytest.param(spread(zone=(1, 1)), "e1", "zone", id="not-supported"),
+        pytest.param(spread(cluster=(1, 0)), "e1", CLUSTER, id="no-maximum-of-clusters"),
+        pytest.param(spread(region=(1, 0), cluster=(1, 1)), "e1", REGION, id="no-maximum-of-regions"),
         pytest.param(spread(cluster=(1, 1)), "e1", None, id="met"),
         pytest.param(Placement(), "", None, id="none"),
     ],

@@ -95,6 +95,8 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
         Exclusion.DATA_MISSING: "it does not hold all data of the workload's DataSourceClaims",
         Exclusion.EVICTION_TASK: "the workload is being evicted from it",
         Exclusion.TOO_FEW_GROUPS: "the placement spreads over more clusters than there are",
+        Exclusion.MAX_GROUPS_MISSING: "a spread constraint of the placement has no maxGroups, so Karmada selects no"
+        " cluster; set maxGroups",
         Exclusion.SMALLER_REGION: "the placement spreads by region, and Karmada chooses a region with more clusters",
         Exclusion.RESERVED: "it is kept free for an advance reservation, before which the workload would not end",
         Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",

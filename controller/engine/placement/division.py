@@ -61,7 +61,7 @@ def _select_regions(
     constraints = {constraint.by: constraint for constraint in placement.spread}
     if "region" not in constraints:
         return capacity_by_cluster
-    most = constraints["cluster"].maximum or len(clusters) if "cluster" in constraints else 0
+    most = constraints["cluster"].maximum if "cluster" in constraints else 0
     further = max(most - constraints["region"].minimum, 0)
     ranked = sorted(clusters, key=lambda cluster: (-capacity_by_cluster[cluster.name], cluster.name))
     selected = select_clusters(

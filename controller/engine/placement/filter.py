@@ -63,7 +63,7 @@ def unmet_constraint(placement: Placement, clusters: Sequence[Cluster]) -> Sprea
         return _unmet_regions(region, cluster, clusters)
     if cluster is None:
         return placement.spread[0]
-    return cluster if len(clusters) < cluster.minimum else None
+    return cluster if len(clusters) < cluster.minimum or not cluster.maximum else None
 
 
 def select_clusters(placement: Placement, ranked: Sequence[Cluster], *, size: _SizeOf = len) -> tuple[Cluster, ...]:
@@ -78,7 +78,7 @@ def select_clusters(placement: Placement, ranked: Sequence[Cluster], *, size: _S
         return tuple(ranked)
     by_field = {spread.by: spread for spread in placement.spread}
     cluster = by_field.get("cluster")
-    max_clusters = (cluster.maximum or len(ranked)) if cluster is not None else 0
+    max_clusters = cluster.maximum if cluster is not None else 0
     if "region" not in by_field:
         return tuple(ranked[:max_clusters])
     regions = _fewest_regions(by_field["region"], cluster, ranked, size=size)
@@ -88,8 +88,11 @@ def select_clusters(placement: Placement, ranked: Sequence[Cluster], *, size: _S
 
 
 def _unmet_regions(region: Spread, cluster: Spread | None, clusters: Sequence[Cluster]) -> Spread | None:
-    if len(_regions(clusters)) < region.minimum:
+    if len(_regions(clusters)) < region.minimum or not region.maximum:
         return region
+    if cluster is not None and not cluster.maximum and cluster.minimum > region.minimum:
+        # Karmada may choose one cluster in each of more regions than `wanted_copies` counts.
+        return cluster
     return None if _fewest_regions(region, cluster, clusters) else cluster or region
 
 
@@ -124,7 +127,7 @@ def _fewest_regions(
     minimum = cluster.minimum if cluster is not None else 0
     for number, count in enumerate(accumulate(len(members) for members in regions), start=1):
         if count >= minimum and number >= region.minimum:
-            return regions[:number] if number <= (region.maximum or number) else []
+            return regions[:number] if number <= region.maximum else []
     return []
 
 
@@ -141,6 +144,8 @@ class Exclusion(StrEnum):
     EVICTION_TASK = "EvictionTask"
     TOO_FEW_GROUPS = "TooFewGroups"
     """It is suitable, but there are fewer than a spread constraint's minimum."""
+    MAX_GROUPS_MISSING = "MaxGroupsMissing"
+    """It is suitable, but a spread constraint has no maximum, which to Karmada means none."""
     SMALLER_REGION = "SmallerRegion"
     """It is suitable, but Karmada chooses a region with more clusters."""
     RESERVED = "Reserved"
@@ -297,8 +302,7 @@ def wanted_copies(requirements: SchedulingRequirements) -> int | None:
     regions = constraints["region"].minimum if "region" in constraints else 0
     if "cluster" not in constraints:
         return max(regions, 1) if regions else None
-    most = constraints["cluster"].maximum
-    return max(most, regions) if most else None
+    return max(constraints["cluster"].maximum, regions, 1)
 
 
 def _terms(requirements: SchedulingRequirements) -> Iterator[tuple[str, tuple[Affinity, ...] | None]]:
@@ -326,8 +330,11 @@ def _of_term(
             excluded[cluster.name] = why
         else:
             passed.append(cluster)
-    if unmet_constraint(requirements.placement, passed) is not None:
-        excluded |= {cluster.name: Exclusion.TOO_FEW_GROUPS for cluster in passed}
+    unmet = unmet_constraint(requirements.placement, passed)
+    if unmet is not None:
+        is_unbounded = unmet.by in {"cluster", "region"} and not unmet.maximum
+        why = Exclusion.MAX_GROUPS_MISSING if is_unbounded else Exclusion.TOO_FEW_GROUPS
+        excluded |= {cluster.name: why for cluster in passed}
         passed = []
     if not as_if_usable:
         # A larger region may become unusable, so a smaller one counts for C5.

@@ -128,7 +128,7 @@ class Toleration:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """One spread constraint; *maximum* 0 means no limit."""
+    """One spread constraint; *maximum* 0, where the policy has none, lets Karmada select no group."""
 
     by: str
     """``cluster``, ``region``, ``zone`` or ``provider``; ``label:KEY`` for a label."""

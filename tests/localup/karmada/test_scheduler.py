@@ -94,8 +94,12 @@ def test_no_feasible_cluster_clears_the_targets():
     )
 
 
-def test_too_few_clusters_leave_the_targets_unchanged():
-    outcome = place(binding(spread=[{"spreadByField": "cluster", "minGroups": 4}]), THREE)
+@pytest.mark.parametrize(
+    "groups",
+    [pytest.param({"minGroups": 4, "maxGroups": 4}, id="too-few"), pytest.param({"minGroups": 1}, id="no-max")],
+)
+def test_unmet_spread_leaves_the_targets_unchanged(groups):
+    outcome = place(binding(spread=[{"spreadByField": "cluster", **groups}]), THREE)
     assert (outcome.reason, outcome.targets) == (Reason.SCHEDULER_ERROR, None)
 
 
