@@ -53,6 +53,8 @@ HELD = volcano_queue("p") | {"status": {"state": "Open", "allocated": {"pods": "
         pytest.param(volcano_queue(parent="p"), [HELD, volcano_queue("c", parent="p")], id="parent-has-children"),
         pytest.param(placed("root/eng/prod", "1/2/8"), [], id="hierarchy"),
         pytest.param(placed("root/eng", "1/2"), [placed("root/english", "1/1", "other")], id="two-hierarchies"),
+        pytest.param(placed("root/a/b", "1/1/1"), [placed("root/a", "1/1", "c")], id="below-another-hierarchy"),
+        pytest.param(placed("root/a", "1/1"), [placed("root/a", "1/1", "c")], id="equal-hierarchies"),
     ],
 )
 def test_valid_queue_is_allowed(queue, others):
@@ -126,7 +128,6 @@ def test_invalid_queue_is_denied(queue, expected):
             "sum of children's deserved ([cpu]=2) exceeds the deserved limit ([cpu]=1) of 'q'",
             id="deserved-below-the-childrens",
         ),
-        pytest.param(placed("root/a/b", "1/1/1"), [placed("root/a", "1/1", "c")], "of root/a of queue 'c'", id="below"),
         pytest.param(placed("root/a", "1/1"), [placed("root/a/b", "1/1/1", "c")], "root/a/b of queue 'c'", id="above"),
     ],
 )

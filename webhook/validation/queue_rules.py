@@ -130,11 +130,11 @@ def quota_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
 
 
 def path_violations(tree: Tree, queue: QueueEntry) -> Iterator[str]:
-    """Yield a queue whose hierarchy annotation is a prefix of this queue's annotation, or an extension of it."""
+    """Yield a queue whose hierarchy annotation extends that of *queue*; as in Volcano, the reverse is valid."""
     if not queue.hierarchy:
         return
     for other in sorted(tree.values(), key=lambda item: item.name):
-        if other.hierarchy and other.name != queue.name and _is_nested(queue.hierarchy, other.hierarchy):
+        if other.name != queue.name and other.hierarchy.startswith(f"{queue.hierarchy}/"):
             yield (
                 f"{queue.hierarchy[:120]} is not allowed to be in the sub path of {other.hierarchy[:120]}"
                 f" of queue {other.name!r}"
@@ -213,7 +213,3 @@ def _sum(amounts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
         for resource, amount in item.items():
             total[resource] += amount
     return total
-
-
-def _is_nested(one: str, other: str) -> bool:
-    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
