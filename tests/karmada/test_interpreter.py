@@ -102,6 +102,20 @@ def test_components_have_all_replicas_and_pod_requests(interpreted):
     assert components["default2"][1]["resourceRequest"] == {"memory": "1Gi"}
 
 
+def test_long_task_names_are_distinct_and_no_replicas_are_none(interpreted):
+    long = "preprocessing-of-the-training-data"
+    unset = {key: value for key, value in task("unset", 0, "1").items() if key != "replicas"}
+    interpreted.submit(
+        "train", tasks=[task(f"{long}-a", 1, "1"), task(f"{long}-b", 2, "1"), unset], minAvailable=3, queue="q"
+    )
+    components = counted(interpreted, "train")
+    assert {name: replicas for name, (replicas, _) in components.items()} == {
+        "preprocessing-of-the-train-1": 1,
+        "preprocessing-of-the-train-2": 2,
+        "unset": 0,
+    }
+
+
 def test_job_completes_and_is_healthy_with_customization(interpreted):
     submit(interpreted, "train", annotations={"volcano-global.io/runtime": "3s"})
     interpreted.wait_for_phase("Running")
