@@ -105,9 +105,6 @@ def test_valid_job_is_allowed(job):
         pytest.param(volcano_job(tasks=None), "No task specified in job spec", id="tasks-null"),
         pytest.param(volcano_job(plugins={"mpi": []}), "mpi master task was not found", id="mpi-without-master"),
         pytest.param(
-            volcano_job(task("master"), plugins={"mpi": []}), "mpi worker task was not found", id="no-mpi-worker"
-        ),
-        pytest.param(
             volcano_job(networkTopology=TWO_TIERS), "must not specify highestTierAllowed and", id="tier-twice"
         ),
         pytest.param(
@@ -182,6 +179,14 @@ def test_invalid_job_is_denied(job, expected):
     assert (response.outcome, response.code) == (Outcome.DENIED, 422)
     assert expected in response.message
     assert response.message.startswith(f"job ml/{job['metadata']['name']}: ")
+
+
+def test_mpi_job_without_workers_is_a_warning():
+    response = validate(volcano_job(task("master"), plugins={"mpi": []}))
+    assert response.outcome is Outcome.WARNED
+    (warning,) = response.warnings
+    assert "mpi worker task was not found" in warning
+    assert "Volcano 1.14 and older refuse the job" in warning
 
 
 def test_all_violations_are_reported_together():

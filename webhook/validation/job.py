@@ -24,7 +24,13 @@ from webhook.review import (
     patched,
     validate_target,
 )
-from webhook.validation.job_rules import changed_immutable_fields, job_violations, resize_warning, update_violations
+from webhook.validation.job_rules import (
+    changed_immutable_fields,
+    job_violations,
+    mpi_warning,
+    resize_warning,
+    update_violations,
+)
 from webhook.validation.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.validation.pod import MAX_NAME_LENGTH
 
@@ -130,7 +136,8 @@ def _validate_create(request: Request, job: ReviewedJob, policy: JobPolicy, queu
     unusable = queues.why_unusable(queue) if queues.is_synced else None
     if unusable and policy.denies_unusable_queues:
         return denied(_message(request, name, unusable), depends_on_queues=True)
-    return allowed(*(f"{reason}; until then the job waits" for reason in (tenant_violation, unusable) if reason))
+    waits = [f"{reason}; until then the job waits" for reason in (tenant_violation, unusable) if reason]
+    return allowed(*waits, *filter(None, [mpi_warning(job.spec)]))
 
 
 def _validate_update(request: Request, job: ReviewedJob, policy: JobPolicy) -> AdmissionResponse:

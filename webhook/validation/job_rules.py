@@ -173,14 +173,24 @@ def _fatal_violation(spec: ReviewedJobSpec) -> str | None:
         return "No task specified in job spec: add a task to spec.tasks"
     if spec.has_too_many_tasks:
         return f"spec.tasks has {len(spec.all_tasks)} tasks: use at most {MAX_TASKS}, with replicas for equal pods"
-    arguments = (spec.plugins or {}).get(MPI, ()) or () if MPI in (spec.plugins or {}) else None
-    if arguments is None:
+    return _missing_mpi_task(spec, "master")
+
+
+def mpi_warning(spec: ReviewedJobSpec) -> str | None:
+    """Return a warning about an MPI job that only Volcano 1.15 and newer accept."""
+    violation = _missing_mpi_task(spec, "worker")
+    return f"{violation}; Volcano 1.14 and older refuse the job in a member cluster" if violation else None
+
+
+def _missing_mpi_task(spec: ReviewedJobSpec, role: str) -> str | None:
+    """Return that the task of this *role* in an MPI job does not exist, or ``None``."""
+    if MPI not in (spec.plugins or {}):
         return None
-    for role in ("master", "worker"):
-        task_name = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
-        if task_name not in {task.name for task in spec.all_tasks}:
-            return f"The specified mpi {role} task was not found: add a task named {task_name[:63]!r}"
-    return None
+    arguments = (spec.plugins or {}).get(MPI) or ()
+    task_name = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
+    if task_name in {task.name for task in spec.all_tasks}:
+        return None
+    return f"The specified mpi {role} task was not found: add a task named {task_name[:63]!r}"
 
 
 def _negative_violations(spec: ReviewedJobSpec) -> Iterator[str]:
