@@ -416,6 +416,8 @@ class BindingCondition(StrEnum):
     """It is pending, its kind is not Volcano Job, and it has no record yet: its queue is written to the record (Q6)."""
     RETRY_REQUESTED = "RetryRequested"
     """It was aborted, and a retry is requested; the record is updated (D8)."""
+    ABORT_REQUESTED = "AbortRequested"
+    """It is pending, and a Command aborts it; the record is updated (D8)."""
     INVALID_RECORD = "InvalidRecord"
     """Its admission annotation is not a valid record."""
     UNREADABLE = "Unreadable"
@@ -441,6 +443,7 @@ REPAIRABLE = frozenset(
         BindingCondition.SUSPENDED_BUT_NOT_MANAGED,
         BindingCondition.QUEUE_NOT_RECORDED,
         BindingCondition.RETRY_REQUESTED,
+        BindingCondition.ABORT_REQUESTED,
         BindingCondition.NOT_SUSPENDED,
     }
 )
@@ -515,6 +518,14 @@ def is_finished(binding: CachedBinding) -> bool:
 def is_aborted(binding: CachedBinding) -> bool:
     """Whether it was aborted and evicted for that, or is about to be evicted."""
     return (binding.record is not None and binding.record.aborted) or aborted_reason(binding) is not None
+
+
+def may_be_aborted(binding: CachedBinding) -> bool:
+    """Whether a Command may abort it: it is pending or was admitted here, and is neither finished nor aborted (D8)."""
+    record = binding.record
+    if is_finished(binding) or (record is not None and record.aborted):
+        return False
+    return binding.is_suspended or (record is not None and record.admits)
 
 
 def clusters_changed_at(binding: CachedBinding) -> int:

@@ -7,6 +7,7 @@ state is updated. The store decides nothing and writes nothing.
 from collections.abc import Callable, Iterable
 from datetime import timedelta
 from itertools import islice
+from typing import Literal
 
 from controller.api.configuration import VolcanoGlobalConfiguration, configuration_revision
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome, AssumedWrites
@@ -29,6 +30,7 @@ from controller.cache.objects import (
     TemplateKey,
     is_aborted,
     left_clusters,
+    may_be_aborted,
     was_evicted_unplaced,
 )
 from controller.cache.requests import (
@@ -110,8 +112,8 @@ class Store(ObjectCollections):
         """Values of the PriorityClasses, as of the last synchronization."""
         self._evicted_by_others: set[WorkloadUid] = set()
         """Workloads with a record that admits them, observed suspended and without clusters."""
-        self._retry_requested: set[WorkloadUid] = set()
-        """Aborted workloads that a Command retries, until the record says so."""
+        self._requested: dict[WorkloadUid, Literal["abort", "resume"]] = {}
+        """Workloads that a Command aborts or resumes, until the record says so."""
         self.conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         """Conditions of bindings at the last update of the engine's state."""
         self._repairable: dict[WorkloadUid, None] = {}
@@ -306,13 +308,35 @@ class Store(ObjectCollections):
 
         A *template_uid* excludes those of another template of this name.
         """
-        bindings = [self._by_uid[uid] for uid in self._uids_by_template.of(template)]
-        aborted = [binding for binding in bindings if is_aborted(binding)]
-        result = [binding.uid for binding in aborted if template_uid in {"", binding.template_uid}]
-        self._retry_requested.update(result)
+        result = [
+            binding.uid
+            for binding in self._bindings_of(template, template_uid)
+            if is_aborted(binding) or self._requested.get(binding.uid) == "abort"
+        ]
+        self._requested |= dict.fromkeys(result, "resume")
         self.mark_changed(result)
         self._notify_change()
         return bool(result)
+
+    def abort(self, template: TemplateKey, template_uid: str = "") -> bool:
+        """Abort the workloads of a template that are pending or were admitted here; return whether there are any.
+
+        A *template_uid* excludes those of another template of this name.
+        """
+        result = [
+            binding.uid
+            for binding in self._bindings_of(template, template_uid)
+            if may_be_aborted(binding) or self._requested.get(binding.uid) == "resume"
+        ]
+        self._requested |= dict.fromkeys(result, "abort")
+        self.mark_changed(result)
+        self._notify_change()
+        return bool(result)
+
+    def _bindings_of(self, template: TemplateKey, template_uid: str) -> list[CachedBinding]:
+        """Return the bindings of a template; a *template_uid* excludes those of another template of this name."""
+        bindings = (self._by_uid[uid] for uid in self._uids_by_template.of(template))
+        return [binding for binding in bindings if template_uid in {"", binding.template_uid}]
 
     def sync_to(self, state: EventHandler, now: int, *, most: int | None = None) -> bool:
         """Send changes to the engine's state, of *most* workloads at once; return whether all changes are sent."""
@@ -445,7 +469,8 @@ class Store(ObjectCollections):
             outcomes,
             backoff=self._backoff(binding, now),
             placeable_until=placeable_until,
-            retry_requested=uid in self._retry_requested,
+            retry_requested=self._requested.get(uid) == "resume",
+            abort_requested=self._requested.get(uid) == "abort",
             has_run=self.start_failures.has_run(binding),
             excluded_clusters=self.start_failures.exclusions(
                 binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
@@ -492,12 +517,14 @@ class Store(ObjectCollections):
             self._track_unbound(before.template)
         if before is not None and (after is None or before.uid != after.uid):
             self._by_uid.pop(before.uid, None)
+            self._requested.pop(before.uid, None)
             self._assumed.forget(before.uid)
             self._quarantined.pop(before.uid, None)
             self._changed_workloads[before.uid] = None
-        if after is None or not is_aborted(after):
-            self._retry_requested.difference_update(cached.uid for cached in (before, after) if cached is not None)
         if after is not None:
+            requested = self._requested.get(after.uid)
+            if requested and not (is_aborted if requested == "resume" else may_be_aborted)(after):
+                del self._requested[after.uid]
             self._by_uid[after.uid] = after
             if before is None or (before.uid, before.template) != (after.uid, after.template):
                 self._uids_by_template.add(after.template, after.uid)

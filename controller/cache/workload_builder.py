@@ -91,6 +91,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """Until when Karmada may still place it although it was evicted before it was placed (P5)."""
     retry_requested: bool = False
     """A Command requests that it be resumed."""
+    abort_requested: bool = False
+    """A Command requests that it be aborted, and its record does not say so yet."""
     has_run: bool = False
     """It runs, or has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
@@ -176,6 +178,7 @@ def build_workload(
             *_decode_conditions(inputs),
             *_queue_conditions(inputs, status),
             *_retry_conditions(inputs),
+            *_abort_conditions(inputs, status),
             *_policy_conditions(inputs, context.integrations),
         )
     )
@@ -384,6 +387,8 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
     if record and record.admits and (binding.targets or binding.details.has_policy):
         admission = charges.recorded(binding, requests, record)
         hold = aborted_reason(binding) or eviction_reason(binding, inputs.local_state.data)
+        if inputs.local_state.abort_requested:
+            hold = Refusal(Reason.ABORTED)
         if unknown := _unmapped_claim_message(inputs) or _invalid_requests_message(inputs):
             # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             admission = replace(admission, resized=True)
@@ -492,7 +497,7 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
         return status.hold
     binding, record = inputs.binding, inputs.binding.record
     holds = [status.hold, inputs.membership.hold, pending_reason(binding, inputs.local_state.data)]
-    if record is not None and record.aborted:
+    if (record is not None and record.aborted) or inputs.local_state.abort_requested:
         holds.append(Refusal(Reason.ABORTED))
     if not binding.details.has_policy:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
@@ -560,6 +565,12 @@ def _retry_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     before = record.aborted_generation
     is_changed = template is not None and before is not None and template.generation > before
     return (BindingCondition.RETRY_REQUESTED,) if is_changed or inputs.local_state.retry_requested else ()
+
+
+def _abort_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
+    """Return whether the record of a pending workload must say that a Command aborts it (D8)."""
+    waits = status.state is WorkloadState.PENDING and inputs.binding.is_suspended
+    return (BindingCondition.ABORT_REQUESTED,) if waits and inputs.local_state.abort_requested else ()
 
 
 def _policy_conditions(inputs: _Inputs, integrations: Integrations) -> tuple[BindingCondition, ...]:

@@ -170,7 +170,7 @@ class Cycle:
         return StartupChecks(self.startup, context.workloads, context.cluster_usage, timeout_ms, self._assume)
 
     def _evict_aborted(self, now: int) -> Iterator[Evict]:
-        """Evict every admitted workload that was aborted where it ran (D8): nothing of it runs, and nothing will."""
+        """Evict every admitted workload that was aborted, where it ran or by a Command (D8)."""
         workloads = self._context.workloads
         for workload in sorted((workloads[uid] for uid in workloads.aborted), key=order_key):
             if workload.eviction_retry_at <= now:

@@ -420,7 +420,8 @@ class AdmissionLoop:
 
     def _next_repair(self, uid: WorkloadUid, binding: CachedBinding) -> Write | None:
         conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
-        repair = repair_write(conditions, binding, workload, repairs=self._store.configuration.repair.ungated_bindings)
+        template, repairs = self._store.template(binding), self._store.configuration.repair.ungated_bindings
+        repair = repair_write(conditions, binding, workload, template=template, repairs=repairs)
         if repair is None and workload is not None and self.state.has_accepted(uid):
             return confirmation_write(binding, workload)
         return repair

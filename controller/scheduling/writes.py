@@ -13,6 +13,7 @@ from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.record import AdmissionRecord, write_record
 from controller.cache.translate.records import (
+    aborted_record,
     admitted_record,
     confirmed_record,
     evicted_record,
@@ -26,7 +27,9 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.scheduling import patches
 
-Effect = Literal["admit", "evict", "resume", "clear", "note", "record", "hold", "pause", "observe", "requeue", "touch"]
+Effect = Literal[
+    "admit", "evict", "resume", "clear", "note", "abort", "record", "hold", "pause", "observe", "requeue", "touch"
+]
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -70,9 +73,13 @@ class Write(msgspec.Struct, frozen=True):
                 return not binding.is_suspended
             case "evict" | "clear" | "pause" | "requeue":
                 return binding.is_suspended and (self.effect == "requeue" or not binding.targets)
-            case "note":
-                record = binding.record
-                return record is not None and record.queue == self.queue and not (record.aborted or record.admits)
+            case "note" | "abort":
+                record, aborts = binding.record, self.effect == "abort"
+                return (
+                    record is not None
+                    and record.queue == self.queue
+                    and (record.aborted, record.admits) == (aborts, False)
+                )
             case "touch":
                 return binding.resource_version > self.resource_version
             case "observe":
@@ -227,6 +234,7 @@ def repair_write(
     binding: CachedBinding,
     workload: Workload | None = None,
     *,
+    template: CachedTemplate | None = None,
     repairs: bool = False,
 ) -> Write | None:
     """Return the write that repairs the binding conditions in *conditions*, or ``None`` if no repair is needed.
@@ -242,7 +250,7 @@ def repair_write(
         return _resume_write(binding)
     if BindingCondition.NOT_SUSPENDED in conditions and repairs:
         return _binding_write("pause", patches.suspend_unplaced(binding), binding)
-    if (repair := _record_repair(conditions, binding, workload)) is not None:
+    if (repair := _record_repair(conditions, binding, workload, template)) is not None:
         return repair
     if BindingCondition.WORK_NOT_REMOVED in conditions:
         return _binding_write("touch", patches.reprocess(binding), binding)
@@ -250,7 +258,10 @@ def repair_write(
 
 
 def _record_repair(
-    conditions: Collection[BindingCondition], binding: CachedBinding, workload: Workload | None
+    conditions: Collection[BindingCondition],
+    binding: CachedBinding,
+    workload: Workload | None,
+    template: CachedTemplate | None,
 ) -> Write | None:
     """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and binding.record is not None:
@@ -261,23 +272,21 @@ def _record_repair(
     if BindingCondition.ADMITTED_WITHOUT_POLICY in conditions and binding.record is not None:
         text = write_record(binding.uid, requeued_record(binding.record))
         return _binding_write("clear", patches.suspend_unplaced(binding, text), binding, queue=binding.record.queue)
+    if BindingCondition.ABORT_REQUESTED in conditions and workload is not None:
+        generation = template.generation if template else None
+        record = aborted_record(workload, before=binding.record, generation=generation)
+        return _note_write(binding, record, "abort")
     if BindingCondition.RETRY_REQUESTED in conditions and binding.record is not None:
-        record = requeued_record(binding.record)
-        return _binding_write(
-            "note",
-            patches.update_pending_record(binding, write_record(binding.uid, record)),
-            binding,
-            queue=record.queue,
-        )
+        return _note_write(binding, requeued_record(binding.record))
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
-        record = AdmissionRecord(workload.queue, waiting_since=workload.created_at)
-        return _binding_write(
-            "note",
-            patches.update_pending_record(binding, write_record(binding.uid, record)),
-            binding,
-            queue=workload.queue,
-        )
+        return _note_write(binding, AdmissionRecord(workload.queue, waiting_since=workload.created_at))
     return None
+
+
+def _note_write(binding: CachedBinding, record: AdmissionRecord, effect: Literal["note", "abort"] = "note") -> Write:
+    """Return the write that updates the record of a pending binding."""
+    patch = patches.update_pending_record(binding, write_record(binding.uid, record))
+    return _binding_write(effect, patch, binding, queue=record.queue)
 
 
 def _resume_write(binding: CachedBinding) -> Write:

@@ -518,3 +518,57 @@ def test_resume_excludes_another_job_of_the_same_name(uid, resumed):
     upsert(store, ("bindings", binding("j1", record=admission_record("rb-j1", queue="a", aborted=True))))
     stored = next(iter(store.bindings))
     assert store.resume(stored.template, uid) is resumed
+
+
+ABORTED = admission_record("rb-j1", queue="a", aborted=True)
+ADMITTED = binding("j1", paused=False, clusters=["m1"], record=RECORD)
+ABORT_REQUESTED = {BindingCondition.ABORT_REQUESTED}
+
+
+@pytest.mark.parametrize(
+    ("stored", "conditions"),
+    [
+        pytest.param(ADMITTED, set(), id="admitted"),
+        pytest.param(binding("j1"), ABORT_REQUESTED, id="pending"),
+        pytest.param(binding("j1", record=admission_record("rb-j1", queue="a")), ABORT_REQUESTED, id="evicted"),
+    ],
+)
+def test_abort_holds_a_workload_until_it_is_recorded(stored, conditions):
+    store = Store()
+    upsert(store, ("jobs", job("j1")), ("bindings", stored))
+    assert store.abort(next(iter(store.bindings)).template, "job-j1")
+    workload = received(store).workloads["rb-j1"]
+    assert (workload.hold.reason, store.conditions.get("rb-j1", frozenset())) == (Reason.ABORTED, conditions)
+    workload = received(store, ("bindings", binding("j1", record=ABORTED))).workloads["rb-j1"]
+    assert (workload.hold.reason, "rb-j1" in store.conditions) == (Reason.ABORTED, False)
+    workload = received(store, ("bindings", binding("j1"))).workloads["rb-j1"]
+    assert workload.hold is None, "the request was for one run"
+
+
+@pytest.mark.parametrize(
+    ("stored", "uid"),
+    [
+        pytest.param(binding("j1", record=ABORTED), "", id="aborted-already"),
+        pytest.param(binding("j1", paused=None, clusters=["m1"]), "", id="from-before-the-installation"),
+        pytest.param(
+            binding("j1", paused=False, clusters=["m1"], record=RECORD, phases={"m1": "Failed"}), "", id="finished"
+        ),
+        pytest.param(ADMITTED, "of-a-deleted-job", id="another-job-of-its-name"),
+    ],
+)
+def test_job_that_cannot_be_aborted_stays_as_it_is(stored, uid):
+    store = Store()
+    upsert(store, ("jobs", job("j1")), ("bindings", stored))
+    template = next(iter(store.bindings)).template
+    before = received(store).workloads.get("rb-j1")
+    assert not store.abort(template, uid)
+    assert received(store).workloads.get("rb-j1", before) == before
+
+
+def test_resume_cancels_an_abort_that_is_not_recorded():
+    store = Store()
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
+    template = next(iter(store.bindings)).template
+    assert store.abort(template)
+    assert store.resume(template)
+    assert received(store).workloads["rb-j1"].hold is None

@@ -111,7 +111,7 @@ async def test_unsupported_commands_are_ignored_and_others_run_once(plane, tmp_p
         await harness.start()
         await harness.karmada.job("runs", "q")
         await harness.admitted("runs")
-        for action, kind, name in (("AbortJob", "Job", "runs"), ("CloseQueue", "PodGroup", "q")):
+        for action, kind, name in (("RestartJob", "Job", "runs"), ("CloseQueue", "PodGroup", "q")):
             await command(harness, action, kind, name)
         await command(harness, "CloseQueue", "Queue", "old", uid="of-a-deleted-queue")
         await command(harness, "CloseQueue", "Queue", "q")
@@ -119,6 +119,6 @@ async def test_unsupported_commands_are_ignored_and_others_run_once(plane, tmp_p
         await wait_for_state(harness, "q", "Closing")
         await asyncio.sleep(0.5)
         left = {name for namespace, name in harness.history.now["commands"] if namespace == harness.karmada.namespace}
-        assert sorted(name.split("-")[1] for name in left) == ["abortjob", "closequeue"]
+        assert sorted(name.split("-")[1] for name in left) == ["closequeue", "restartjob"]
         assert state(harness, "old") != "Closed"
         await harness.karmada.api.delete(harness.karmada.folder(COMMANDS))

@@ -12,6 +12,7 @@ import pytest
 from controller.api.configuration import Tenant, VolcanoGlobalConfiguration
 from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cache.assumed_writes import AssumedRecordUpdate
+from controller.cache.objects import VOLCANO_JOB, TemplateKey
 from controller.cache.start_failures import cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
@@ -275,6 +276,21 @@ async def test_rejected_eviction_is_retried_while_needed(needed):
         else:
             assert (await stage.hand.next()).effect == "evict"
             assert 100 <= wall_clock() - began < 1000
+
+
+@virtual_time
+async def test_abort_request_evicts_or_is_recorded():
+    async with looping() as stage:
+        uid = UID.format("runs")
+        record = {"uid": uid, "charge": {"cpu": "1", "memory": "1Gi", "pods": "1"}, "clusters": [CLUSTER]}
+        stage.submit("runs", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
+        stage.submit("waits")
+        await asyncio.sleep(0.1)
+        for name, effect in (("runs", "evict"), ("waits", "abort")):
+            assert stage.store.abort(TemplateKey(VOLCANO_JOB, "ns", name))
+            write = await stage.hand.next()
+            assert (write.workload, write.effect) == (f"Job ns/{name}", effect)
+            assert b'\\"aborted\\":true' in write.patch
 
 
 @virtual_time

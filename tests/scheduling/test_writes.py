@@ -13,6 +13,7 @@ from controller.cache.objects import (
     BindingCondition,
     BindingDetails,
     CachedBinding,
+    CachedTemplate,
     ClusterProgress,
     Suspension,
     TemplateKey,
@@ -289,6 +290,17 @@ def test_eviction_by_others_is_recorded_unless_placed_again():
     record = record_of(made)
     assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 3)
     assert not made.is_done(facts(record=RECORD))
+    assert made.is_done(facts(record=record))
+
+
+def test_abort_of_a_pending_workload_is_recorded():
+    before = AdmissionRecord(QueueName("a"), clusters=(M1,), evictions=2, nominated_cluster=M1)
+    template = CachedTemplate("t1", 1, TemplateKey(VOLCANO_JOB, "ml", "j"), generation=4, created_at=0)
+    made = repair_write({BindingCondition.ABORT_REQUESTED}, facts(record=before), WORKLOAD, template=template)
+    record = record_of(made)
+    assert (record.aborted, record.aborted_generation, record.clusters, record.evictions) == (True, 4, (M1,), 2)
+    assert record.nominated_cluster is None
+    assert not made.is_done(facts(record=before))
     assert made.is_done(facts(record=record))
 
 

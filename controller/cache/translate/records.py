@@ -4,6 +4,8 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from types import MappingProxyType
 
+import msgspec
+
 from controller.cache.record import AdmissionRecord
 from controller.engine.plan import Evict
 from controller.engine.reasons import EvictionReason
@@ -60,6 +62,14 @@ def requeued_record(record: AdmissionRecord) -> AdmissionRecord:
         evictions=record.evictions,
         attempts=record.attempts,
         excluded_clusters=record.excluded_clusters,
+    )
+
+
+def aborted_record(workload: Workload, *, before: AdmissionRecord | None, generation: int | None) -> AdmissionRecord:
+    """Return the record of a pending workload that is aborted; *generation* is that of its template."""
+    before = before or AdmissionRecord(workload.queue, waiting_since=workload.created_at)
+    return msgspec.structs.replace(
+        requeued_record(before), clusters=before.clusters, aborted=True, aborted_generation=generation
     )
 
 

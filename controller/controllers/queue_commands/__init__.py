@@ -1,1 +1,1 @@
-"""Executes Volcano's Commands OpenQueue, CloseQueue and ResumeJob on the Karmada control plane."""
+"""Executes Volcano's Commands OpenQueue, CloseQueue, AbortJob and ResumeJob on the Karmada control plane."""

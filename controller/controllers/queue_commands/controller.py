@@ -1,7 +1,8 @@
 """Watches Commands and executes the supported ones; a Command is deleted first, and so executed at most once.
 
 After an error it is executed later, unless the process ends or loses leadership meanwhile. If the CRD is not installed,
-it is looked up periodically. Commands that Volcano executes in member clusters (`AbortJob` and others) are left alone.
+it is looked up periodically. Commands that Volcano executes in member clusters only (`RestartJob` and others) are left
+alone.
 """
 
 import asyncio
@@ -40,7 +41,7 @@ from controller.kube.timing import Backoff
 
 QUEUE_ACTIONS = {"OpenQueue", "CloseQueue"}
 
-JOB_ACTIONS = {"ResumeJob"}
+JOB_ACTIONS = {"AbortJob", "ResumeJob"}
 
 _QUEUE_KIND = (QUEUES.group, QUEUES.kind)
 
@@ -51,6 +52,11 @@ _CLOSING_POLL_SECONDS = 1.0
 
 #: Interval at which a Command is checked again while this process is not the leader, in seconds.
 _STANDBY_POLL_SECONDS = 0.5
+
+_NOTHING_TO_ABORT = (
+    "nothing was aborted: it has ended, is aborted already, has no binding yet, or was not admitted here;"
+    " abort it in its member cluster, or delete it"
+)
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -86,6 +92,8 @@ class CommandDependencies:
     """Whether Commands in a namespace may open and close queues; a Command does not say which user created it."""
     resume_workload: Callable[[TemplateKey, str], bool]
     """Makes an aborted workload pending again; a uid that is not empty names its template. Returns whether it did."""
+    abort_workload: Callable[[TemplateKey, str], bool]
+    """Aborts a workload that is pending or was admitted here, likewise. Returns whether it did."""
     record_event: Callable[[EventMessage], None]
 
 
@@ -219,9 +227,7 @@ class CommandController:
         namespace, target = command.metadata.namespace, command.target
         log.info("command received", action=command.action, target=target.name, namespace=namespace)
         if command.action in JOB_ACTIONS:
-            resumed = self._dependencies.resume_workload(TemplateKey(VOLCANO_JOB, namespace, target.name), target.uid)
-            if not resumed:
-                log.info("no aborted workload to resume", namespace=namespace, name=target.name)
+            self._execute_on_job(command)
             return
         if hierarchy is None:
             remedy = "create it in a namespace of queueCommandNamespaces"
@@ -232,14 +238,32 @@ class CommandController:
         except CommandError as error:
             log.warning("command refused", action=command.action, queue=target.name, reason=str(error))
             if target.name in hierarchy.queues:
-                self._record_event(hierarchy.queues[target.name], f"{command.action}Failed", str(error), is_bad=True)
+                self._record_event(
+                    _reference(hierarchy.queues[target.name]), f"{command.action}Failed", str(error), is_bad=True
+                )
             return
         notes = {change.queue: f"{change.queue} is {change.state}" for change in changes}
         self._unwritten = changes
         refused = await self._write_changes(self._unwritten)
         notes |= {queue: f"{queue} was not changed: {error.message}" for queue, error in refused.items()}
         reason = f"{command.action}Failed" if refused else command.action
-        self._record_event(hierarchy.queues[target.name], reason, ", ".join(notes.values()), is_bad=bool(refused))
+        about = _reference(hierarchy.queues[target.name])
+        self._record_event(about, reason, ", ".join(notes.values()), is_bad=bool(refused))
+
+    def _execute_on_job(self, command: Command) -> None:
+        namespace, target = command.metadata.namespace, command.target
+        template = TemplateKey(VOLCANO_JOB, namespace, target.name)
+        if command.action == "ResumeJob":
+            if not self._dependencies.resume_workload(template, target.uid):
+                log.info("no aborted workload to resume", namespace=namespace, name=target.name)
+            return
+        if self._dependencies.abort_workload(template, target.uid):
+            return
+        log.info("no workload to abort", namespace=namespace, name=target.name)
+        if not target.uid:
+            return
+        about = Reference(JOBS.api_version, JOBS.kind, namespace, target.name, target.uid)
+        self._record_event(about, "AbortJobFailed", _NOTHING_TO_ABORT, is_bad=True)
 
     def _plan_changes(self, command: Command, hierarchy: QueueHierarchy) -> list[QueueChange]:
         name, uid = command.target.name, command.target.uid
@@ -289,14 +313,16 @@ class CommandController:
         await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
         log.info("queue changed", queue=change.queue, state=change.state)
 
-    def _record_event(self, queue: Queue, reason: str, note: str, *, is_bad: bool = False) -> None:
-        meta = queue.metadata
-        about = Reference(QUEUES.api_version, QUEUES.kind, "", meta.name, meta.uid)
+    def _record_event(self, about: Reference, reason: str, note: str, *, is_bad: bool = False) -> None:
         self._dependencies.record_event(
             EventMessage(
-                meta.uid, "warned", "Command", reason, (about,), lambda: note, "Warning" if is_bad else "Normal"
+                about.uid, "warned", "Command", reason, (about,), lambda: note, "Warning" if is_bad else "Normal"
             )
         )
+
+
+def _reference(queue: Queue) -> Reference:
+    return Reference(QUEUES.api_version, QUEUES.kind, "", queue.metadata.name, queue.metadata.uid)
 
 
 def _is_supported(command: Command) -> bool:
@@ -323,6 +349,7 @@ def command_dependencies(
         closing_queues=lambda: _closing_queues(store),
         allows_namespace=lambda namespace: namespace in store.configuration.queue_command_namespaces,
         resume_workload=store.resume,
+        abort_workload=store.abort,
         record_event=record_event,
     )
 

@@ -117,7 +117,7 @@ class WorkloadIndex:
         self.with_reservation: dict[WorkloadUid, Workload] = {}
         """Workloads with a head reservation (O6)."""
         self.aborted: set[WorkloadUid] = set()
-        """Admitted workloads that aborted in their clusters and are to be evicted (D8)."""
+        """Admitted workloads that were aborted and are to be evicted (D8)."""
         self.without_data: set[WorkloadUid] = set()
         """Admitted workloads whose data moved and that are to follow them (C6)."""
         self.resized: set[WorkloadUid] = set()

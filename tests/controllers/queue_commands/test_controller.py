@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 from structlog.testing import capture_logs
 
-from controller.api.keys import COMMANDS, QUEUES
+from controller.api.keys import COMMANDS, JOBS, QUEUES
+from controller.cache.objects import TemplateKey
 from controller.controllers.queue_commands.controller import CommandController, CommandDependencies
 from controller.kube.events import EventMessage
 from controller.kube.informer import WatchOptions
@@ -32,7 +33,13 @@ class Harness(MemoryControlPlane):
         self.closing: list[tuple[str, int]] = []
         """The closing queues as the controller has observed them."""
         self.events = list[EventMessage]()
+        self.aborted: list[tuple[str, str, str]] = []
+        """Namespace, name and uid of the jobs that were to be aborted."""
         self.queue("q")
+
+    def abort(self, template: TemplateKey, uid: str) -> bool:
+        self.aborted.append((template.namespace, template.name, uid))
+        return template.name == "pending"
 
     def queue(self, name: str, parent: str = "root") -> None:
         head = {"apiVersion": QUEUES.api_version, "kind": QUEUES.kind}
@@ -51,6 +58,15 @@ class Harness(MemoryControlPlane):
         head = {"apiVersion": COMMANDS.api_version, "kind": COMMANDS.kind, "metadata": {"name": "c", **metadata}}
         self.send("POST", self.folder(COMMANDS), {**head, "action": action, "target": target})
 
+    def command_on_job(self, action: str, job: str) -> None:
+        target = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": job, "uid": f"uid-{job}"}
+        head = {
+            "apiVersion": COMMANDS.api_version,
+            "kind": COMMANDS.kind,
+            "metadata": {"name": f"{action}-{job}".lower()},
+        }
+        self.send("POST", self.folder(COMMANDS), {**head, "action": action, "target": target})
+
     def states(self) -> list[str]:
         """Return how often the status of the queue was written."""
         return [write for write in self.traffic.writes if write.endswith("/queues/q/status")]
@@ -66,6 +82,7 @@ class Harness(MemoryControlPlane):
             closing_queues=lambda: self.closing,
             allows_namespace=lambda _: True,
             resume_workload=lambda *_: False,
+            abort_workload=self.abort,
             record_event=self.events.append,
         )
         controller = CommandController(connect(self.server, self.traffic), dependencies, watch_options=WatchOptions())
@@ -95,6 +112,24 @@ async def test_command_is_executed_after_an_error(refused):
         assert harness.refused == []
         assert harness.state() == "Closed"
         assert harness.send("GET", harness.folder(COMMANDS))["items"] == []
+
+
+@virtual_time
+async def test_abort_command_without_effect_is_a_warning_event():
+    harness = Harness()
+    async with harness.running():
+        for action, job in (("AbortJob", "pending"), ("AbortJob", "finished"), ("RestartJob", "pending")):
+            harness.command_on_job(action, job)
+        await asyncio.sleep(5)
+        left = [item["action"] for item in harness.send("GET", harness.folder(COMMANDS))["items"]]
+    assert left == ["RestartJob"]
+    assert [(name, uid) for _, name, uid in harness.aborted] == [
+        ("pending", "uid-pending"),
+        ("finished", "uid-finished"),
+    ]
+    (event,) = harness.events
+    assert (event.reason, event.kind, event.regarding[0].name) == ("AbortJobFailed", "Warning", "finished")
+    assert "nothing was aborted" in event.note()
 
 
 @virtual_time
