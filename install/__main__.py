@@ -15,7 +15,7 @@ from controller.kube.client import Api
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
 from install import removal
-from install.checks import missing, missing_prerequisites, unready
+from install.checks import customization_warnings, missing, missing_prerequisites, unready
 from install.credentials import CredentialsError, issue
 from install.objects import (
     MAPPINGS,
@@ -49,6 +49,8 @@ _AUTHENTICATE = (
     " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"
 )
 
+_MIGRATE = "docs/getting-started/compatibility.md#from-the-go-implementation"
+
 #: Reverse order of installation: webhook configurations first.
 _REMOVAL_ORDER = tuple(reversed(tuple(MAPPINGS)))
 
@@ -64,6 +66,7 @@ async def check(settings: InstallSettings) -> None:
             interpreter=settings.interpreter,
             configuration=os.environ.get(CONFIGURATION),
         )
+        warnings = await customization_warnings(karmada)
     if violations:
         raise InstallError("cannot be installed:\n" + "\n".join(f"  - {violation}" for violation in violations))
     if not settings.authenticated_callers:
@@ -72,6 +75,8 @@ async def check(settings: InstallSettings) -> None:
             reason="every caller that reaches the webhook's port can exhaust its capacity for large reviews",
             remedy=_AUTHENTICATE,
         )
+    for warning in warnings:
+        log.warning("interpreter customization of others", reason=warning, remedy=_MIGRATE)
     log.info("prerequisites satisfied")
 
 

@@ -11,6 +11,8 @@ from typing import Any
 import msgspec
 
 from controller.api.configuration import ConfigurationError, load_configuration
+from controller.api.keys import JOBS, QUEUES
+from controller.api.meta import WatchedObject
 from controller.kube.client import Api
 from controller.kube.errors import NotFound
 from install.objects import Manifest, find, name_of, path_of
@@ -52,6 +54,27 @@ _INTERPRETER = (
 _CUSTOMIZATIONS = ("schema", "openAPIV3Schema", "properties", "spec", "properties", "customizations", "properties")
 
 
+#: Operations by which a customization for Volcano Jobs changes what decisions are based on.
+_JOB_OPERATIONS = ("replicaResource", "statusReflection")
+_CUSTOMIZATIONS = f"/apis/{INTERPRETER.group_version}/{INTERPRETER.plural}"
+
+
+class _Target(msgspec.Struct, rename="camel"):
+    api_version: str = ""
+    kind: str = ""
+
+
+class _CustomizationSpec(msgspec.Struct):
+    target: _Target = msgspec.field(default_factory=_Target)
+    customizations: dict[str, msgspec.Raw] = {}
+
+
+class Customization(WatchedObject, frozen=True):
+    """A resource interpreter customization of Karmada."""
+
+    spec: _CustomizationSpec = msgspec.field(default_factory=_CustomizationSpec)
+
+
 class _Resource(msgspec.Struct):
     name: str
 
@@ -86,6 +109,28 @@ async def missing_prerequisites(
     if configuration is not None:
         violations += configuration_violations(configuration)
     return violations
+
+
+async def customization_warnings(api: Api) -> list[str]:
+    """Return which customizations of Karmada's interpreter break rules of admission."""
+    try:
+        raws = [raw async for raw in api.list_items(_CUSTOMIZATIONS)]
+    except NotFound:
+        return []
+    found = (msgspec.json.decode(raw, type=Customization) for raw in raws)
+    return [warning for item in found for warning in _customization_warnings(item)]
+
+
+def _customization_warnings(customization: Customization) -> Iterator[str]:
+    name, target = customization.metadata.name, customization.spec.target
+    group, kind = target.api_version.partition("/")[0], target.kind
+    if (group, kind) == (QUEUES.group, QUEUES.kind):
+        yield f"{name} interprets Queues, and Karmada may overwrite their status: delete it"
+    if (group, kind) != (JOBS.group, JOBS.kind):
+        return
+    changed = [operation for operation in _JOB_OPERATIONS if operation in customization.spec.customizations]
+    if changed:
+        yield f"{name} changes {' and '.join(changed)} of Volcano Jobs, on which charges depend: delete it"
 
 
 def version_violations(major: str, minor: str) -> Iterator[str]:

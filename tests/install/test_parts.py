@@ -16,7 +16,7 @@ from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
 from controller.kube.errors import ServerError
 from controller.kube.timing import Backoff
-from install.checks import version_violations
+from install.checks import customization_warnings, version_violations
 from install.credentials import CredentialsError, is_due, reduced_days, with_token
 from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
 from install.registration import Address, bundles, wait_for_webhook, with_bundles
@@ -254,3 +254,30 @@ async def test_resuming_ends_if_the_api_server_fails_permanently(tmp_path, monke
     monkeypatch.setattr("install.removal.Backoff", lambda: Backoff(initial=0.001))
     with pytest.raises(ServerError):
         await resumed(tmp_path, {"a": [refusing(500)]})
+
+
+CUSTOMIZATIONS = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations"
+
+
+def customization(name, target, *operations):
+    api_version, _, kind = target.rpartition("/")
+    scripts = {operation: {"luaScript": "…"} for operation in operations}
+    return {
+        "metadata": {"name": name},
+        "spec": {"target": {"apiVersion": api_version, "kind": kind}, "customizations": scripts},
+    }
+
+
+async def test_customizations_that_break_rules_are_named(tmp_path):
+    items = [
+        customization("jobs", "batch.volcano.sh/v1alpha1/Job", "replicaResource", "retention", "statusReflection"),
+        customization("ours", "batch.volcano.sh/v1alpha1/Job", "componentResource"),
+        customization("kubernetes", "batch/v1/Job", "replicaResource"),
+        customization("queues", "scheduling.volcano.sh/v1beta1/Queue", "retention"),
+    ]
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        server.says("GET", CUSTOMIZATIONS, answering(200, {"metadata": {}, "items": items}), refusing(404))
+        jobs, queues = await customization_warnings(api)
+        assert jobs.startswith("jobs changes replicaResource and statusReflection of Volcano Jobs")
+        assert queues.startswith("queues interprets Queues")
+        assert await customization_warnings(api) == [], "an older Karmada has none"
