@@ -139,6 +139,14 @@ def test_queue_that_violates_the_hierarchy_is_denied(queue, others, expected):
     assert validate_queue(decoded(queue), QueueCache()).outcome is Outcome.ALLOWED
 
 
+def test_capability_of_no_cpu_is_a_warning():
+    response = validate(sized(capability="0", deserved="0"))
+    assert response.outcome is Outcome.WARNED
+    (warning,) = response.warnings
+    assert warning.startswith("capability[cpu]=0 lets queue 'q' use none of it")
+    assert validate(volcano_queue(capability={GPU: 0})).outcome is Outcome.ALLOWED, "Volcano's limit is 0, too"
+
+
 @pytest.mark.parametrize(
     ("name", "others", "expected"),
     [

@@ -35,6 +35,7 @@ from webhook.review import (
 from webhook.validation.queue_rules import (
     UNDELETABLE,
     Tree,
+    capability_warnings,
     delete_violation,
     parent_violations,
     path_violations,
@@ -78,7 +79,7 @@ def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
     if depends_on_queues:
         violations = list(islice(_hierarchy_violations(queue, old, queues), _MAX_VIOLATIONS))
     if not violations:
-        return allowed()
+        return allowed(*capability_warnings(to_cached(queue)))
     return denied(_message(request, *violations), code=422, depends_on_queues=depends_on_queues)
 
 

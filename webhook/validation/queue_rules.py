@@ -41,6 +41,16 @@ def queue_violations(queue: ReviewedQueue, cached: QueueEntry) -> Iterator[str]:
     yield from _annotation_violations(queue)
 
 
+def capability_warnings(queue: QueueEntry) -> Iterator[str]:
+    """Yield a warning for each limit of 0 that Volcano reads as no limit of the queue's own."""
+    for resource in _ALWAYS_LISTED:
+        if queue.amounts["capability"].get(resource) == 0:
+            yield (
+                f"capability{format_amount(resource, 0)} lets queue {queue.name!r} use none of it, but Volcano reads"
+                " 0 as no limit: remove it to set no limit"
+            )
+
+
 def state_violation(queue: ReviewedQueue, old: ReviewedQueue | None) -> str | None:
     """Return why a user may not write this state; an unchanged state is allowed."""
     if queue.state in ("", *STATES) or (old and old.state == queue.state):
