@@ -51,12 +51,12 @@ PREREQUISITES = (
 _INTERPRETER = (
     "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/resourceinterpretercustomizations.config.karmada.io"
 )
-_CUSTOMIZATIONS = ("schema", "openAPIV3Schema", "properties", "spec", "properties", "customizations", "properties")
+_FIELDS = ("schema", "openAPIV3Schema", "properties", "spec", "properties", "customizations", "properties")
 
 
 #: Operations by which a customization for Volcano Jobs changes what decisions are based on.
 _JOB_OPERATIONS = ("replicaResource", "statusReflection")
-_CUSTOMIZATIONS = f"/apis/{INTERPRETER.group_version}/{INTERPRETER.plural}"
+_CUSTOMIZATIONS = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations"
 
 
 class _Target(msgspec.Struct, rename="camel"):
@@ -164,7 +164,7 @@ async def _interprets_components(api: Api) -> bool:
     definition = await find(api, _INTERPRETER)
     for version in definition["spec"]["versions"] if definition is not None else ():
         fields: Any = version
-        for key in _CUSTOMIZATIONS:
+        for key in _FIELDS:
             fields = fields.get(key) or {}
         if version["served"] and "componentResource" in fields:
             return True
