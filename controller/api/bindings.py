@@ -174,10 +174,21 @@ class BindingSpec(msgspec.Struct, rename="camel", frozen=True):
 
 
 class AggregatedStatusItem(msgspec.Struct, rename="camel", frozen=True):
-    """Status of the template in one member cluster; the form of *status* depends on the kind."""
+    """Status of the template in one member cluster; the form of *status* depends on the kind.
+
+    Karmada leaves ``applied`` out where it is false.
+    """
 
     cluster_name: str = ""
     status: msgspec.Raw = msgspec.Raw(b"null")
+    applied: bool = False
+    applied_message: str = ""
+    """Why the Work cannot be applied; then there is no status, whatever the cluster runs. Empty for a new Work."""
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether the Work cannot be applied; a new Work, which has no message yet, has not been tried."""
+        return not self.applied and bool(self.applied_message) and bytes(self.status) == b"null"
 
 
 class BindingStatus(msgspec.Struct, rename="camel", frozen=True):

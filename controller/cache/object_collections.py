@@ -27,6 +27,7 @@ from controller.cache.translate.bindings import BindingTranslator
 from controller.cache.translate.clusters import translate_cluster
 from controller.cache.translate.queues import translate_priority_class, translate_queue
 from controller.cache.translate.templates import JobTranslator, TemplateTranslator
+from controller.cache.unapplied_works import keep_progress
 from controller.engine.state.clusters import ApiKind
 from controller.kube.collection import Collection
 
@@ -47,8 +48,10 @@ class ObjectCollections(ABC):
         names = TemplateNames()
         self._bindings = BindingTranslator(self._integrations, names)
         jobs = JobTranslator(names)
-        self.bindings = Collection(self._decode_binding, self._binding_changed, key=BindingKey)
-        self.cluster_bindings = Collection(self._decode_binding, self._binding_changed, key=BindingKey)
+        self.bindings = Collection(self._decode_binding, self._binding_changed, key=BindingKey, complete=keep_progress)
+        self.cluster_bindings = Collection(
+            self._decode_binding, self._binding_changed, key=BindingKey, complete=keep_progress
+        )
         self.jobs = Collection(
             lambda raw: jobs.translate(decode_job(raw)), self._template_changed, key=partial(TemplateKey, VOLCANO_JOB)
         )

@@ -77,6 +77,8 @@ class WorkloadPhase(StrEnum):
     RUNNING = "Running"
     FINISHED = "Finished"
     ABORTED = "Aborted"
+    UNKNOWN = "Unknown"
+    """Its Work cannot be applied, and no earlier status is known: it may have run or finished."""
 
 
 class ClusterProgress(NamedTuple):
@@ -96,6 +98,8 @@ class ClusterProgress(NamedTuple):
     """Replicas of an earlier template, while a rollout is paused or not complete."""
     template_generation: int | None = None
     """Generation of the template that the cluster has, where Karmada reports it."""
+    apply_error: str = ""
+    """Why its Work cannot be applied there; then the other fields are those that were last known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -424,6 +428,14 @@ class BindingCondition(StrEnum):
     """It, or its template, has a field that cannot be read."""
     PLACED_ON_ALL_CLUSTERS = "PlacedOnAllClusters"
     """Its policy lets Karmada duplicate it to every candidate cluster; each copy is charged (D5)."""
+    WORK_NOT_APPLIED = "WorkNotApplied"
+    """Karmada cannot apply its Work in one of its clusters, and reports no status from there; its last known progress
+    counts (R1).
+    """
+    PHASE_NOT_RECORDED = "PhaseNotRecorded"
+    """Its record does not contain the phase that was last known before its Work could not be applied, or still contains
+    it afterwards; not reported.
+    """
     APPLICATION_FAILOVER = "ApplicationFailover"
     """Karmada recreates the failed job in another cluster, repeatedly; each run is charged (D7)."""
     RESOURCES_PRESERVED = "ResourcesPreserved"
@@ -445,6 +457,7 @@ REPAIRABLE = frozenset(
         BindingCondition.RETRY_REQUESTED,
         BindingCondition.ABORT_REQUESTED,
         BindingCondition.NOT_SUSPENDED,
+        BindingCondition.PHASE_NOT_RECORDED,
     }
 )
 

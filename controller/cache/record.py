@@ -48,6 +48,7 @@ _OPTIONAL = frozenset(
         "clustersChangedAt",
         "excludedClusters",
         "raisedBy",
+        "lastPhase",
     }
 )
 
@@ -89,6 +90,8 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
     plan_id: str = msgspec.field(default="", name="planID")
     """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
+    last_phase: str = ""
+    """Its last known phase, while its Work cannot be applied: Waiting, Running or Finished (R1)."""
 
     @property
     def admits(self) -> bool:

@@ -14,6 +14,7 @@ from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
 from controller.cache.interning import InternPool
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
+from controller.cache.unapplied_works import may_have_run
 from controller.engine.plan import StartupBackoff
 from controller.engine.reasons import Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
@@ -137,8 +138,8 @@ class StartFailures:
             self.shared.expire(_stopped_clusters(before, after))
 
     def has_run(self, binding: CachedBinding) -> bool:
-        """Whether it runs, or has run since its admission, on a cluster where it is placed now."""
-        return bool(self._clusters_with_runs(binding))
+        """Whether it runs, or has run since its admission, on a cluster where it is placed now; or that is unknown."""
+        return bool(self._clusters_with_runs(binding)) or may_have_run(binding)
 
     def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""

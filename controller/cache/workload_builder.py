@@ -38,6 +38,7 @@ from controller.cache.requests import (
     RequestsResolver,
     RequirementsBuilder,
 )
+from controller.cache.unapplied_works import phase_to_record, unapplied
 from controller.engine.reasons import Reason, Refusal, precedence
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
@@ -176,6 +177,7 @@ def build_workload(
             *status.conditions,
             *((BindingCondition.WORK_NOT_REMOVED,) if local_state.has_leftover_work else ()),
             *_decode_conditions(inputs),
+            *_apply_conditions(inputs, status),
             *_queue_conditions(inputs, status),
             *_retry_conditions(inputs),
             *_abort_conditions(inputs, status),
@@ -312,8 +314,6 @@ def _make_workload(inputs: _Inputs, status: _Status, context: BuildContext) -> W
 def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_class: str) -> WorkloadDetails:
     binding, template = inputs.binding, inputs.template
     is_admitted = status.state is WorkloadState.ADMITTED
-    requests_nothing = inputs.requests is not None and not inputs.requests.total
-    has_no_pods = requests_nothing or (template is not None and bool(template.suspended_by))
     return WorkloadDetails(
         priority_class=priority_class,
         task_classes=template.requests.task_classes if template and template.requests else (),
@@ -321,8 +321,7 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         gang=inputs.membership.gang,
         evictions=status.evictions,
         failed_starts=status.failed_starts,
-        # Without pods, such as a Deployment of zero replicas or a suspended Job, there is nothing to start (R1).
-        has_run=is_admitted and (inputs.local_state.has_run or has_no_pods),
+        has_run=is_admitted and _has_run(inputs),
         unplaced=is_admitted and not binding.is_suspended and not binding.targets,
         placed_at=clusters_changed_at(binding) if is_admitted else 0,
         preserved=binding.details.preserved,
@@ -333,6 +332,16 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         eviction_retry_at=status.eviction_retry_at,
         last_admission=_finished_admission(inputs, status, context.finished_after),
     )
+
+
+def _has_run(inputs: _Inputs) -> bool:
+    """Whether it has run since its admission.
+
+    Without pods, such as a Deployment of zero replicas or a suspended Job, there is nothing to start (R1).
+    """
+    requests_nothing = inputs.requests is not None and not inputs.requests.total
+    is_suspended = inputs.template is not None and bool(inputs.template.suspended_by)
+    return inputs.local_state.has_run or requests_nothing or is_suspended
 
 
 def _preferences(inputs: _Inputs) -> ClusterPreferences:
@@ -547,6 +556,22 @@ def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
     return (
         *((BindingCondition.UNREADABLE,) if is_unreadable else ()),
         *((BindingCondition.INVALID_RECORD,) if binding.record_error else ()),
+    )
+
+
+def _apply_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
+    """Return whether a Work cannot be applied, and whether the record must be told the last known phase (R1)."""
+    binding, record = inputs.binding, inputs.binding.record
+    is_refused = bool(unapplied(binding))
+    if record is None or not record.admits or status.state not in {WorkloadState.ADMITTED, WorkloadState.FINISHED}:
+        is_recorded = True
+    elif is_refused:
+        is_recorded = record.last_phase == phase_to_record(binding, has_run=_has_run(inputs))
+    else:
+        is_recorded = not record.last_phase
+    return (
+        *((BindingCondition.WORK_NOT_APPLIED,) if is_refused else ()),
+        *(() if is_recorded or binding.is_suspended else (BindingCondition.PHASE_NOT_RECORDED,)),
     )
 
 

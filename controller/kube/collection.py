@@ -47,10 +47,13 @@ class Collection(Generic[F]):
         changed: Callable[[F | None, F | None], None],
         *,
         key: Callable[[str, str], Hashable] = _namespaced_key,
+        complete: Callable[[F | None, F], F] = lambda _, obj: obj,
     ) -> None:
         self.decode = decode
         self.key = key
         """Builds an object's key from its namespace and name."""
+        self._complete = complete
+        """Completes an object with what only its cached version contains."""
         self.is_complete = False
         """Whether a complete list was applied."""
         self._on_change = changed
@@ -105,6 +108,7 @@ class Collection(Generic[F]):
             or (before is not None and before.resource_version > obj.resource_version)
         ):
             return
+        obj = self._complete(before, obj)
         self._objects[obj.key] = obj
         self._on_change(before, obj)
 

@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace as replace_fields
 
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
@@ -21,6 +22,7 @@ from controller.cache.translate.records import (
     pending_record,
     requeued_record,
 )
+from controller.cache.unapplied_works import phase_to_record
 from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.clusters import ClusterName
@@ -219,14 +221,14 @@ def confirmation_write(binding: CachedBinding, workload: Workload) -> Write | No
     patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
     clusters, recorded = tuple(record.clusters), _recorded_admission(record)
     made = _binding_write("record", patch, binding, queue=workload.queue)
-    return msgspec.structs.replace(made, clusters=clusters, recorded=recorded)
+    return replace_fields(made, clusters=clusters, recorded=recorded)
 
 
 def _recorded_admission(record: AdmissionRecord | None) -> str:
-    """Return the clusters and charge in a record, in a comparable form."""
+    """Return the clusters, the charge and the last known phase in a record, in a comparable form."""
     if record is None:
         return ""
-    return f"{sorted(record.charge.items())} on {sorted(record.clusters)}"
+    return f"{sorted(record.charge.items())} on {sorted(record.clusters)} {record.last_phase}"
 
 
 def repair_write(
@@ -263,7 +265,7 @@ def _record_repair(
     workload: Workload | None,
     template: CachedTemplate | None,
 ) -> Write | None:
-    """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
+    """Return the write that repairs the record of a binding, and suspends a pending one where it is not."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and binding.record is not None:
         record = externally_evicted_record(binding.record, is_placeable=not binding.progress)
         return _binding_write(
@@ -280,6 +282,8 @@ def _record_repair(
         return _note_write(binding, requeued_record(binding.record))
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
         return _note_write(binding, AdmissionRecord(workload.queue, waiting_since=workload.created_at))
+    if BindingCondition.PHASE_NOT_RECORDED in conditions and workload is not None:
+        return _phase_write(binding, workload)
     return None
 
 
@@ -287,6 +291,16 @@ def _note_write(binding: CachedBinding, record: AdmissionRecord, effect: Literal
     """Return the write that updates the record of a pending binding."""
     patch = patches.update_pending_record(binding, write_record(binding.uid, record))
     return _binding_write(effect, patch, binding, queue=record.queue)
+
+
+def _phase_write(binding: CachedBinding, workload: Workload) -> Write | None:
+    """Return the write that records the last known phase of a workload whose Work cannot be applied, or clears it."""
+    if binding.record is None or not binding.record.admits or binding.is_suspended:
+        return None
+    record = replace_fields(binding.record, last_phase=phase_to_record(binding, has_run=workload.has_run))
+    patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
+    made = _binding_write("record", patch, binding, queue=record.queue)
+    return replace_fields(made, clusters=tuple(record.clusters), recorded=_recorded_admission(record))
 
 
 def _resume_write(binding: CachedBinding) -> Write:

@@ -93,6 +93,7 @@ def binding(
     phases: dict[str, str] | None = None,
     since: str = CREATED,
     statuses: dict[str, Any] | None = None,
+    refused: dict[str, str] | None = None,
     record: str | None = None,
     template_uid: str | None = None,
     kind: str = "Job",
@@ -100,7 +101,10 @@ def binding(
     meta: dict[str, Any] | None = None,
     spec: dict[str, Any] | None = None,
 ) -> bytes:
-    """Return the binding of the template *name*; its status reports *phases* since a time, or *statuses*."""
+    """Return the binding of the template *name*; its status reports *phases* since a time, or *statuses*.
+
+    In the clusters *refused* its Work cannot be applied, with a message each.
+    """
     about = {
         "labels": POLICY_LABEL,
         **({"annotations": {ADMISSION_ANNOTATION: record}} if record else {}),
@@ -120,6 +124,10 @@ def binding(
         for cluster_name, phase in (phases or {}).items()
     }
     aggregated = [{"clusterName": cluster_name, "status": status} for cluster_name, status in told.items()]
+    aggregated += [
+        {"clusterName": cluster_name, "appliedMessage": message, "health": "Unknown"}
+        for cluster_name, message in (refused or {}).items()
+    ]
     full = f"{name}-{kind.lower()}"
     return raw(
         {

@@ -43,6 +43,7 @@ RECORDS = st.builds(
     excluded_clusters=st.dictionaries(st.text(max_size=10), st.text(max_size=16), max_size=3),
     raised_by=st.integers(0, 2**40),
     plan_id=st.text(max_size=20),
+    last_phase=st.sampled_from(("", "Waiting", "Running", "Finished")),
 )
 
 

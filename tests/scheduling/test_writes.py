@@ -315,6 +315,19 @@ def test_admission_ends_without_policy_and_clusters():
     assert made.is_done(facts(record=record))
 
 
+def test_phase_is_recorded_while_a_work_is_not_applied():
+    refused = RUNS[0]._replace(apply_error="denied")
+    seen = facts(paused=False, clusters=ON_M1, record=RECORD, progress=(refused,))
+    made = repair_write({BindingCondition.PHASE_NOT_RECORDED}, seen, changed(WORKLOAD, has_run=True))
+    record = record_of(made)
+    assert record == structs.replace(RECORD, last_phase="Running")
+    assert not made.is_done(seen)
+    applied = facts(paused=False, clusters=ON_M1, record=record, progress=RUNS)
+    assert made.is_done(applied)
+    cleared = repair_write({BindingCondition.PHASE_NOT_RECORDED}, applied, changed(WORKLOAD, has_run=True))
+    assert record_of(cleared) == RECORD
+
+
 def test_raise_of_priority_at_the_admission_is_recorded():
     admit = replace(ADMIT, admission=replace(ADMIT.admission, raised_by=25))
     record = record_of(decision_write(admit, facts()))

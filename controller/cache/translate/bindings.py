@@ -21,8 +21,8 @@ from controller.cache.objects import (
     WorkloadRequests,
     group_kind,
 )
-from controller.cache.record import read_record
-from controller.cache.translate.progress import read_progress
+from controller.cache.record import AdmissionRecord, read_record
+from controller.cache.translate.progress import read_progress, read_unapplied
 from controller.cache.translate.units import (
     AmountError,
     join_errors,
@@ -210,7 +210,7 @@ class BindingTranslator:
         placement, placement_error = self._placement(spec.placement)
         requests, requests_error = self._requests(spec, template)
         record, record_error = read_record(meta.annotations, meta.uid)
-        progress, ended_at = self._read_progress(binding, template)
+        progress, ended_at = self._read_progress(binding, template, record)
         decode_error = join_errors(binding.decode_errors, placement_error, requests_error)
         return CachedBinding(
             uid=WorkloadUid(meta.uid or f"{meta.namespace}/{meta.name}"),
@@ -294,16 +294,20 @@ class BindingTranslator:
         return self._targets.get(targets, lambda: targets)
 
     def _read_progress(
-        self, binding: wire.ResourceBinding, template: TemplateKey
+        self, binding: wire.ResourceBinding, template: TemplateKey, record: AdmissionRecord | None
     ) -> tuple[tuple[ClusterProgress, ...], int | None]:
         """Return its progress by cluster, and the latest time at which it finished in a cluster."""
         items = binding.status.aggregated_status
         if not items:
             return (), None
         rule = self.integrations.finished_rule(template.kind)
+        last_phase = record.last_phase if record is not None and record.admits else ""
         reports = [
-            read_progress(ClusterName(sys.intern(item.cluster_name)), item.status, template.kind, rule)
+            (read_unapplied(name, item.applied_message, last_phase), None)
+            if item.is_refused
+            else read_progress(name, item.status, template.kind, rule)
             for item in items
+            for name in (ClusterName(sys.intern(item.cluster_name)),)
         ]
         progress = tuple(reported for reported, _ in reports)
         ends = [ended_at for _, ended_at in reports if ended_at is not None]

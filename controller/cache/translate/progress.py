@@ -30,6 +30,12 @@ _FAILED_PHASES = frozenset({"Failed", "Terminated"})
 #: Limits of a reported status; more than any member cluster runs.
 _MAX_TASKS = 1000
 _MAX_PODS = 10**6
+#: Limit of the message why a Work cannot be applied, which a member cluster writes; in characters.
+_MAX_ERROR = 600
+#: Phases that a record contains of a workload whose Work cannot be applied.
+_RECORDED_PHASES = {
+    str(phase): phase for phase in (WorkloadPhase.WAITING, WorkloadPhase.RUNNING, WorkloadPhase.FINISHED)
+}
 
 
 def read_progress(
@@ -59,6 +65,16 @@ def read_progress(
         template_generation=generation if isinstance(generation, int) else None,
     )
     return progress, _ended_at(document, rule) if is_finished else None
+
+
+def read_unapplied(cluster: ClusterName, message: str, last_phase: str) -> ClusterProgress:
+    """Return the progress in a *cluster* where the Work cannot be applied, as *message* says: no status is reported.
+
+    *last_phase* is that of the record, empty if it is unknown.
+    """
+    phase = _RECORDED_PHASES.get(last_phase, WorkloadPhase.UNKNOWN)
+    error = " ".join("".join(char if char.isprintable() else " " for char in message[:_MAX_ERROR]).split())
+    return ClusterProgress(cluster, phase, phase is WorkloadPhase.RUNNING, apply_error=error or "no reason is given")
 
 
 def _outdated(document: Any, replicas: int) -> int:

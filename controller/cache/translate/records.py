@@ -92,6 +92,7 @@ def confirmed_record(
         excluded_clusters=before.excluded_clusters,
         raised_by=before.raised_by,
         plan_id=before.plan_id,
+        last_phase=before.last_phase,
     )
 
 
