@@ -155,6 +155,10 @@ BINDING_WARNINGS: Mapping[BindingCondition, str] = {
         "its policy does not limit it to one cluster: Karmada would copy all of it to every candidate cluster, "
         "and each copy is charged; add spreadConstraints [{spreadByField: cluster, minGroups: 1, maxGroups: 1}]"
     ),
+    BindingCondition.WORK_NOT_APPLIED: (
+        "a cluster does not accept it, or its last change, and Karmada reports no status from there meanwhile; what "
+        "was reported before still counts: {refusals}"
+    ),
     BindingCondition.APPLICATION_FAILOVER: (
         "its policy sets failover.application: Karmada treats a failed job as unhealthy and recreates it on another "
         "cluster repeatedly, and each run is charged; remove it and set maxRetry in the job"
