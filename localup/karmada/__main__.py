@@ -25,8 +25,9 @@ _EPILOG = """\
 A Cluster is simulated if its annotation standin.volcano-global.io/allocatable has its capacity, for example
 {"cpu": "64", "memory": "256Gi", "nvidia.com/gpu": "8", "pods": "220"}, on one node, or .../nodes does, for example
 [{"count": 4, "allocatable": {"cpu": "64", "nvidia.com/gpu": "8"}}]; .../external-usage, in the first form, is its
-external usage; .../ready is True, False or Unknown. A job runs for the time of its annotation
-volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed; else Completed)."""
+external usage; .../ready is True, False or Unknown; .../refuse-works is the message with which it refuses all Works. A
+job runs for the time of its annotation volcano-global.io/runtime and ends as volcano-global.io/outcome says (Failed;
+else Completed)."""
 
 _FLAGS = {
     "": dict.fromkeys(("kubeconfig", "run_time", "status_period", "graceful_eviction_timeout", "template"), "VALUE")

@@ -2,7 +2,8 @@
 
 The manifest of a Work is in its member as soon as the Work is observed, and is removed when the Work is deleted. After
 a restart, jobs continue from the status of their Work. A cluster that is not ready accepts no new workloads; running
-ones stay. Zero amounts and empty parts of a summary are omitted (facts, §2); the summary has no timestamp.
+ones stay. One that refuses Works runs what it ran before, and bindings get no status of it. Zero amounts and empty
+parts of a summary are omitted (facts, §2); the summary has no timestamp.
 """
 
 import json
@@ -45,12 +46,13 @@ from localup.karmada.objects import (
 from localup.karmada.settings import StandInSettings
 from localup.karmada.status import health, reported_status, run_from_status, status_in_member
 from localup.karmada.workloads import amounts, parse_workload, quantities
-from localup.karmada.works import manifest_of, with_applied_status, with_suspended_condition
+from localup.karmada.works import manifest_of, with_applied_status, with_refused_condition, with_suspended_condition
 
 ALLOCATABLE: Final = "standin.volcano-global.io/allocatable"
 NODES: Final = "standin.volcano-global.io/nodes"
 EXTERNAL_USAGE: Final = "standin.volcano-global.io/external-usage"
 READY: Final = "standin.volcano-global.io/ready"
+REFUSE_WORKS: Final = "standin.volcano-global.io/refuse-works"
 
 #: Pod capacity of a member whose description has none.
 _DEFAULT_MEMBER_PODS: Final = 1000 * MILLI
@@ -87,6 +89,8 @@ class MemberDescription:
     ready: str = "True"
     nodes: tuple[Resources, ...] = ()
     """Allocatable resources of each node; if empty, one node has all allocatable resources."""
+    refusal: str = ""
+    """Why the cluster applies no Work; empty where it does."""
 
     @classmethod
     def of(cls, cluster: Object) -> Self | None:
@@ -101,7 +105,8 @@ class MemberDescription:
         allocatable = (
             total(nodes) if nodes else {PODS: _DEFAULT_MEMBER_PODS, **_amounts(ALLOCATABLE, parsed[ALLOCATABLE])}
         )
-        return cls(allocatable, _amounts(EXTERNAL_USAGE, parsed.get(EXTERNAL_USAGE, "{}")), ready, nodes)
+        external_usage = _amounts(EXTERNAL_USAGE, parsed.get(EXTERNAL_USAGE, "{}"))
+        return cls(allocatable, external_usage, ready, nodes, parsed.get(REFUSE_WORKS, ""))
 
     @property
     def is_reachable(self) -> bool:
@@ -334,8 +339,12 @@ class ExecutionController(Controller[Key]):
             await self.cache.update(work, with_suspended_condition(work, now=self.cache.now()), part=STATUS)
         else:
             self._submit(work, simulated)
+            if refusal := simulated.description.refusal:
+                refused = with_refused_condition(work, refusal, now=self.cache.now())
+                await self.cache.update(work, refused, part=STATUS)
 
     def _submit(self, work: Object, simulated: SimulatedCluster) -> None:
+        """Submit the manifest of *work*, or adopt what it ran before a restart; a refused one changes nothing else."""
         key, manifest, member = key_of(work), manifest_of(work), simulated.member
         try:
             workload = parse_workload(manifest, run_time=self._run_time)
@@ -345,7 +354,7 @@ class ExecutionController(Controller[Key]):
         run = None if key in member.runs else run_from_status(manifest, reported_status(work) or {}, workload)
         if run is not None:
             member.adopt(key, run)
-        else:
+        elif not simulated.description.refusal:
             member.submit(key, workload, self.cache.now())
         simulated.submitted.add(key)
         self._clusters.queue.add(cluster_of(key.namespace))
@@ -365,6 +374,8 @@ class ExecutionController(Controller[Key]):
         manifest = manifest_of(work)
         now = self.cache.now()
         updated = with_applied_status(work, status_in_member(manifest, run), health(manifest, run), now=now)
+        if simulated is not None and (refusal := simulated.description.refusal):
+            updated = with_refused_condition(updated, refusal, now=now)
         if await self.cache.update(work, updated, part=STATUS) is not work:
             log.info("job status reported", work=str(key), phase=str(run.phase), running=run.running)
 

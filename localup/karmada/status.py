@@ -115,7 +115,7 @@ def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) ->
     """Return *binding* with the status of its works, sorted by cluster name."""
     items = sorted((_item(work) for work in works if not is_terminating(work)), key=lambda item: item["clusterName"])
     targets = target_names(binding)
-    is_applied = bool(targets) and {item["clusterName"] for item in items if item["applied"]} == set(targets)
+    is_applied = bool(targets) and {item["clusterName"] for item in items if item.get("applied")} == set(targets)
     updated = with_conditions(binding, _APPLIED if is_applied else _NOT_APPLIED, now=now)
     return with_status(updated, aggregatedStatus=items or None)
 
@@ -126,7 +126,7 @@ def _item(work: Object) -> Status:
     if not is_true(conditions, "Applied"):
         said = condition(conditions, "Applied")
         message = {"appliedMessage": said["message"]} if said and said["message"] else {}
-        return {"applied": False, **message, "clusterName": cluster, "health": "Unknown"}
+        return {**message, "clusterName": cluster, "health": "Unknown"}
     status = reported_status(work)
     reported = {"status": status} if status else {}
     return {"applied": True, "clusterName": cluster, "health": reported_health(work), **reported}

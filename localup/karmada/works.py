@@ -124,6 +124,12 @@ def with_suspended_condition(work: Object, *, now: float) -> Object:
     return with_conditions(work, _SUSPENDED, now=now)
 
 
+def with_refused_condition(work: Object, refusal: str, *, now: float) -> Object:
+    """Return *work* with the condition that its cluster refuses it; the status of its manifest stays."""
+    message = f"Failed to apply all manifests (0/1): {refusal}"
+    return with_conditions(work, _DISPATCHING, Condition("Applied", "False", "AppliedFailed", message), now=now)
+
+
 def with_applied_status(work: Object, status: Mapping[str, Any], health: str, *, now: float) -> Object:
     """Return *work* with its manifest reported as applied, with *status* and *health*."""
     reported = {"health": health, "identifier": _identifier(manifest_of(work)), "status": dict(status)}

@@ -29,6 +29,7 @@ CLASSES: Mapping[str, int] = {"high": 1000, "low": -10}
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
 EXTERNAL = "standin.volcano-global.io/external-usage"
 READY = "standin.volcano-global.io/ready"
+REFUSE_WORKS = "standin.volcano-global.io/refuse-works"
 NEVER = "never-"
 """Prefix of the names of jobs that can never be admitted."""
 CLAIMED = "data-"

@@ -1,17 +1,18 @@
 """What the controllers and Karmada do where events are late, lost or misleading, on virtual time."""
 
 import asyncio
+import json
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
-from controller.api.keys import HYPERJOB_NAME_LABEL
+from controller.api.keys import ADMISSION_ANNOTATION, HYPERJOB_NAME_LABEL
 from tests.deterministic import kinds
 from tests.deterministic.clock import simulate
 from tests.deterministic.network import Call, Event, EventStream, NoFaults, Route
 from tests.deterministic.objects import Object
-from tests.deterministic.operations import create_cluster, hyperjob, job
+from tests.deterministic.operations import REFUSE_WORKS, create_cluster, describe_cluster, hyperjob, job
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.system import NAMESPACE, System
@@ -117,6 +118,48 @@ def test_parts_are_evicted_together_after_a_late_discovery(tmp_path):
 
     placed = {"h-trainer-0-job": False, "h-trainer-1-job": False, "urgent-job": True}
     assert run_system(tmp_path, restart) == placed
+
+
+def test_refused_works_change_nothing_that_ran_before(tmp_path):
+    """Karmada reports no status of refused Works, also to controllers that start later."""
+
+    def admitted_phases(system: System) -> dict[str, str | None]:
+        """Return the phase in the record of each admitted job."""
+        annotations = {
+            name.removesuffix("-job"): json.loads(binding["metadata"]["annotations"][ADMISSION_ANNOTATION])
+            for (_, name), binding in system.server.objects(kinds.BINDINGS).items()
+            if not binding["spec"]["suspension"]["scheduling"]
+        }
+        return {name: record.get("lastPhase") for name, record in annotations.items()}
+
+    async def refuse(system: System) -> list[dict[str, str | None]]:
+        system.configure(startupTimeout="1m", resize={"gracePeriod": "0s"})
+        await system.create(kinds.QUEUES, {"metadata": {"name": "default"}})
+        selector = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.name}
+        policy = {"metadata": {"name": "jobs", "namespace": NAMESPACE}, "spec": {"resourceSelectors": [selector]}}
+        await system.create(kinds.POLICIES, policy)
+        await system.create(kinds.JOBS, job("finished", "default", pods=2, cpu="1", seconds=10))
+        await system.create(kinds.JOBS, job("running", "default", pods=2, cpu="1", seconds=3000))
+        await asyncio.sleep(60)
+        await describe_cluster(system, "member1", **{REFUSE_WORKS: "job updates may not change fields"})
+        await system.create(kinds.JOBS, job("late", "default", pods=1, cpu="1", seconds=3000))
+        await asyncio.sleep(20)
+        states = [admitted_phases(system)]
+        for controller in system.controllers:
+            await controller.process.stop()
+        for controller in system.controllers:
+            controller.process.start()
+        await asyncio.sleep(400)
+        states.append(admitted_phases(system))
+        await describe_cluster(system, "member1", **{REFUSE_WORKS: None})
+        await asyncio.sleep(60)
+        return [*states, admitted_phases(system)]
+
+    known = {"finished": "Finished", "running": "Running"}
+    while_refused, after_restart, applied = run_system(tmp_path, refuse)
+    assert while_refused == {**known, "late": "Waiting"}
+    assert after_restart == known, "the job that cannot start is taken back"
+    assert applied.items() >= dict.fromkeys(known).items()
 
 
 class LostEvents(NoFaults):

@@ -6,7 +6,7 @@ import pytest
 
 from localup.karmada import objects as names
 from localup.karmada.status import aggregate_status, template_status
-from localup.karmada.works import with_applied_status, work_for, work_key
+from localup.karmada.works import with_applied_status, with_refused_condition, work_for, work_key
 
 NOON = 1_800_000_000.0
 
@@ -111,6 +111,15 @@ def test_binding_without_works_has_no_aggregated_status():
     told = aggregate_status(binding(), [], now=NOON)["status"]
     assert "aggregatedStatus" not in told
     assert told["conditions"][0]["reason"] == "FullyAppliedFailed"
+
+
+def test_refused_work_has_no_status_in_the_binding():
+    refused = with_refused_condition(work("m1", {"replicas": 4}), "immutable field", now=NOON)
+    told = aggregate_status(binding(clusters=[{"name": "m1"}]), [refused], now=NOON)["status"]
+    message = "Failed to apply all manifests (0/1): immutable field"
+    assert told["aggregatedStatus"] == [{"clusterName": "m1", "appliedMessage": message, "health": "Unknown"}]
+    assert told["conditions"][0]["reason"] == "FullyAppliedFailed"
+    assert refused["status"]["manifestStatuses"][0]["status"] == {"replicas": 4}
 
 
 def test_replicas_of_all_clusters_add_up():
