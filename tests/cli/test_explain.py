@@ -38,7 +38,12 @@ CLOSED = queue("a", state="Closed"), JOB
 COPIED = JOB, binding("j", suspended=True, placement={})
 CLUSTER, TAINTED = cluster("m", CPU), cluster("m", {"cpu": 2}, taints=[{"key": "a", "effect": "NoSchedule"}])
 USUAL = priority_class("usual", 7, globalDefault=True)
+REFUSED = {"aggregatedStatus": [{"clusterName": "m", "appliedMessage": "denied: no queue 'a'", "health": "Unknown"}]}
 EXPLAINED = {
+    "refused-by-its-cluster": (
+        [QUEUE, job("j", CPU, queue="a"), binding("j", clusters=["m"]) | {"status": REFUSED}],
+        "m does not accept it, or its last change, and reports no status: denied: no queue 'a'.",
+    ),
     "unknown-priority-class": (
         [QUEUE, job("j", CPU, queue="a", priority="gone"), USUAL],
         "Priority 7, the default, because PriorityClass 'gone' does not exist",

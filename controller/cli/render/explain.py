@@ -1,7 +1,7 @@
 """The explanations of a workload and of a queue, and their texts."""
 
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 import msgspec
 
@@ -130,6 +130,8 @@ class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
     since: str | None
     adopted: bool
     now: bool
+    apply_errors: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
+    """Why Karmada cannot apply it, by cluster; absent where it can. No status is reported from there (R1)."""
 
 
 class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
@@ -353,6 +355,8 @@ def _start_lines(start: StartReport) -> Iterator[str]:
 def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[str]:
     for part in admitted.clusters:
         yield f"{part.name}, charged with {_format_amounts(part.charge)}."
+    for cluster, error in (admitted.apply_errors or {}).items():
+        yield f"{cluster} does not accept it, or its last change, and reports no status: {error}."
     used = queue.shares[0].allocated if queue.shares else {}
     shares = [
         f"{format_amount(name, admitted.charge)} of {format_amount(name, used)} {name}"

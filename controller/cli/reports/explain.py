@@ -13,6 +13,7 @@ from controller.api.hyperjobs import HyperJob, PartStatus
 from controller.api.quantity import format_quantity
 from controller.cache.objects import VOLCANO_JOB
 from controller.cache.translate.units import to_milliseconds
+from controller.cache.unapplied_works import unapplied
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import Amounts, format_time, positive_quantities, quantities
 from controller.cli.render.explain import (
@@ -342,7 +343,13 @@ def _admitted_state(snapshot: Snapshot, workload: Workload) -> AdmittedState | N
         since=format_time(admission.admitted_at),
         adopted=admission.adopted,
         now=snapshot.admission(workload.uid) is not None,
+        apply_errors=_apply_errors(snapshot, workload) or msgspec.UNSET,
     )
+
+
+def _apply_errors(snapshot: Snapshot, workload: Workload) -> Mapping[str, str]:
+    binding = snapshot.binding(workload)
+    return {reported.cluster: reported.apply_error for reported in unapplied(binding)} if binding is not None else {}
 
 
 def resized_from(snapshot: Snapshot, workload: Workload) -> Amounts | None:
