@@ -247,6 +247,8 @@ class StatusReason(StrEnum):
 
     ADMITTED = "Admitted"
     """It is admitted, and its clusters have not reported yet."""
+    WORK_NOT_APPLIED = "WorkNotApplied"
+    """It is admitted, and a cluster refuses it, so that it does not start."""
     EVICTED = "Evicted"
     """It was evicted, and its new pending reason is not written yet."""
 

@@ -42,6 +42,14 @@ def unapplied(binding: CachedBinding) -> tuple[ClusterProgress, ...]:
     return tuple(reported for reported in binding.progress if reported.apply_error and reported.cluster in targets)
 
 
+def is_refused_unstarted(binding: CachedBinding) -> bool:
+    """Return whether clusters refuse *binding*, and it has not run in any cluster."""
+    return bool(unapplied(binding)) and all(
+        reported.apply_error and reported.phase is WorkloadPhase.WAITING and not reported.has_run
+        for reported in binding.progress
+    )
+
+
 def may_have_run(binding: CachedBinding) -> bool:
     """Return whether it is not known that *binding* has not run in one of its clusters."""
     return any(reported.phase is WorkloadPhase.UNKNOWN for reported in unapplied(binding))

@@ -145,6 +145,9 @@ def test_refused_works_change_nothing_that_ran_before(tmp_path):
         await system.create(kinds.JOBS, job("late", "default", pods=1, cpu="1", seconds=3000))
         await asyncio.sleep(20)
         states = [admitted_phases(system)]
+        status = system.server.objects(kinds.JOBS)[NAMESPACE, "late"]["status"]["state"]
+        assert status["reason"] == "WorkNotApplied"
+        assert status["message"].endswith("job updates may not change fields")
         for controller in system.controllers:
             await controller.process.stop()
         for controller in system.controllers:

@@ -15,8 +15,16 @@ import msgspec
 import structlog
 
 from controller.api.keys import JOBS
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, CachedTemplate, StatusReason, TemplateKey
+from controller.cache.objects import (
+    VOLCANO_JOB,
+    BindingCondition,
+    CachedBinding,
+    CachedTemplate,
+    StatusReason,
+    TemplateKey,
+)
 from controller.cache.store import Store
+from controller.cache.unapplied_works import is_refused_unstarted
 from controller.controllers.job_status.pending_status import (
     PendingStatus,
     admitted_status,
@@ -24,6 +32,7 @@ from controller.controllers.job_status.pending_status import (
     is_evicted,
     is_settled,
     is_unselected,
+    refused_status,
     status_patch,
     unselected_status,
 )
@@ -94,6 +103,7 @@ class JobStatusController:
         self._written_at: OrderedDict[TemplateKey, int] = OrderedDict()
         self._backoff = Backoff(initial=2, maximum=30)
         self._wake = asyncio.Event()
+        store.on_conditions.append(self._on_conditions)
 
     def configure(self) -> None:
         """Queue all pending reasons if the configuration has just enabled the statuses: the engine repeats none."""
@@ -125,6 +135,13 @@ class JobStatusController:
         """Queue that *binding* is admitted: its cluster reports after seconds."""
         if self._is_active and write.effect == "admit" and binding.template.kind == VOLCANO_JOB:
             self._queue(binding.template, admitted_status(binding, self._clock()))
+
+    def _on_conditions(self, binding: CachedBinding, conditions: frozenset[BindingCondition]) -> None:
+        """Queue why an admitted job does not start, if a cluster refuses it."""
+        if BindingCondition.WORK_NOT_APPLIED not in conditions or binding.template.kind != VOLCANO_JOB:
+            return
+        if self._is_active and is_refused_unstarted(binding):
+            self._queue(binding.template, refused_status(binding, self._clock()))
 
     def clear(self) -> None:
         """Drop queued statuses after losing leadership."""
@@ -160,7 +177,9 @@ class JobStatusController:
         if status.reason == StatusReason.ADMITTED:
             self._push(status.since, key)
         elif known is None:
-            self._push(max(status.since, self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
+            # Karmada removes the status of a job that is refused, after it has reported the refusal.
+            since = status.since + (_RETRY_MS if status.is_admitted else 0)
+            self._push(max(since, self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)
 
     def _push(self, at: int, key: TemplateKey) -> None:
         at = max(at, self._retry_at.get(key, at))
@@ -208,7 +227,7 @@ class JobStatusController:
             or self._is_obsolete(status, key)
         ):
             del self._statuses[key]
-        elif can_publish(job, binding) and is_settled(status, binding):
+        elif can_publish(job, binding, status.reason) and is_settled(status, binding):
             await self._write(job, status)
             await asyncio.sleep(1 / self._dependencies.per_second)
         elif binding is not None and (is_evicted(binding) or not is_settled(status, binding)):
@@ -223,7 +242,7 @@ class JobStatusController:
         if binding is None:
             return status.reason != Reason.NO_MATCHING_POLICY
         workload = self._dependencies.state().workloads.get(binding.uid)
-        expected = WorkloadState.ADMITTED if status.reason == StatusReason.ADMITTED else WorkloadState.PENDING
+        expected = WorkloadState.ADMITTED if status.is_admitted else WorkloadState.PENDING
         return workload is None or workload.state is not expected
 
     async def _write(self, job: CachedTemplate, status: PendingStatus) -> None:

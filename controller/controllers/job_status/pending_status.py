@@ -9,8 +9,9 @@ from typing import Any
 
 import msgspec
 
-from controller.cache.objects import CachedBinding, CachedTemplate, StatusReason
+from controller.cache.objects import CachedBinding, CachedTemplate, ClusterProgress, StatusReason
 from controller.cache.translate.units import format_time
+from controller.cache.unapplied_works import is_refused_unstarted, unapplied
 from controller.cache.unbound_jobs import UnboundJobs
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason
@@ -20,6 +21,9 @@ from controller.scheduling.workload_events import pending_note
 
 #: Age after which a job without a binding is reported as selected by no policy; Karmada claims a job within seconds.
 UNBOUND_AFTER_MS = 30_000
+
+#: Reasons of statuses of admitted jobs.
+_ADMITTED_REASONS = frozenset({StatusReason.ADMITTED, StatusReason.WORK_NOT_APPLIED})
 
 #: Kubernetes' limit for the messages of conditions and events.
 _MAX_MESSAGE_BYTES = 1024
@@ -38,19 +42,32 @@ class PendingStatus(msgspec.Struct, frozen=True):
         """Return the message."""
         return pending_note(self.source) if isinstance(self.source, Wait) else self.source()
 
+    @property
+    def is_admitted(self) -> bool:
+        """Whether it is the status of an admitted job."""
+        return self.reason in _ADMITTED_REASONS
 
-def can_publish(job: CachedTemplate | None, binding: CachedBinding | None) -> bool:
-    """Return whether the controller may write the status of *job*: no cluster reports, no other client wrote it."""
+
+def can_publish(job: CachedTemplate | None, binding: CachedBinding | None, reason: str = "") -> bool:
+    """Return whether the controller may write *reason* to the status of *job*.
+
+    It may while no cluster reports and no other client wrote the status; Karmada reports nothing of a refused job.
+    """
     if job is None or job.deleting or job.published_reason is None:
         return False
-    return binding is None or not (binding.progress or binding.details.evicting or binding.details.deleting)
+    if binding is None:
+        return True
+    is_reported = bool(binding.progress)
+    if reason == StatusReason.WORK_NOT_APPLIED:
+        is_reported = not is_refused_unstarted(binding)
+    return not (is_reported or binding.details.evicting or binding.details.deleting)
 
 
 def is_settled(status: PendingStatus, binding: CachedBinding | None) -> bool:
     """Return whether the observed *binding* agrees with *status*: it is not placed before its admission."""
     if binding is None:
         return status.reason == Reason.NO_MATCHING_POLICY
-    return status.reason == StatusReason.ADMITTED or (binding.is_suspended and not binding.targets)
+    return status.is_admitted or (binding.is_suspended and not binding.targets)
 
 
 def is_evicted(binding: CachedBinding) -> bool:
@@ -70,6 +87,16 @@ def admitted_status(binding: CachedBinding, now: int) -> PendingStatus:
 def _admission_message(targets: Iterable[Assignment]) -> str:
     where = ", ".join(target.name for target in targets)
     return f"admitted to {where}; waiting for the cluster to report" if where else "admitted; Karmada chooses clusters"
+
+
+def refused_status(binding: CachedBinding, now: int) -> PendingStatus:
+    """Return the status of an admitted job that a cluster refuses."""
+    return PendingStatus(StatusReason.WORK_NOT_APPLIED, partial(_refusal_message, unapplied(binding)), now)
+
+
+def _refusal_message(refusing: Iterable[ClusterProgress]) -> str:
+    errors = "; ".join(f"{reported.cluster}: {reported.apply_error}" for reported in refusing)
+    return f"admitted, and does not start, because a cluster does not accept it: {errors}"
 
 
 def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:

@@ -16,6 +16,7 @@ from controller.engine.reasons import Reason
 from controller.engine.state.workloads import WorkloadState
 from controller.kube.errors import Conflict, Invalid
 from tests.cache import objects
+from tests.cache.fake_event_handler import FakeEventHandler, upsert
 from tests.deterministic.clock import simulate
 
 
@@ -93,6 +94,33 @@ def test_statuses_enabled_later_are_written_for_unselected_jobs():
 
     assert simulate(main, 1).written.endswith("/jobs/j1/status")
     assert events == [Reason.NO_MATCHING_POLICY]
+
+
+def test_refused_job_gets_a_status_after_karmada_has_removed_it():
+    async def main() -> ValidatingApi:
+        loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
+        needed: Any = JobStatusDependencies(
+            state=lambda: SimpleNamespace(workloads={"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}),
+            may_write=lambda: True,
+            is_enabled=lambda: True,
+            is_busy=lambda: False,
+            record_event=lambda _: None,
+            per_second=100,
+        )
+        controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
+        running = loop.create_task(controller.run())
+        for refused in ({}, {"m1": "no queue 'a'"}):
+            bound = objects.binding(paused=False, clusters=["m1"], refused=refused)
+            upsert(store, ("jobs", objects.job()), ("bindings", bound))
+            store.sync_to(FakeEventHandler(), 0)
+        await asyncio.sleep(30)
+        running.cancel()
+        return api
+
+    api = simulate(main, 1)
+    assert api.written.endswith("/jobs/j1/status")
+    (at,) = api.attempts
+    assert at >= 2
 
 
 def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:

@@ -12,6 +12,7 @@ from controller.controllers.job_status.pending_status import (
     is_evicted,
     is_settled,
     is_unselected,
+    refused_status,
     status_patch,
     unselected_status,
 )
@@ -21,6 +22,7 @@ from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 from controller.scheduling.workload_events import pending_note
 from tests.cache import objects
+from tests.cache.fake_event_handler import upsert
 
 
 def cached_job(status: object = None, **more) -> CachedTemplate:
@@ -63,6 +65,25 @@ def test_status_of_reporting_cluster_is_not_overwritten():
     assert not can_publish(cached_job(), cached_binding(clusters=["m1"], paused=False, phases={"m1": "Pending"}))
     assert not can_publish(cached_job({"state": {"phase": "Running"}}), cached_binding())
     assert not can_publish(cached_job(meta={"deletionTimestamp": objects.CREATED}), cached_binding())
+
+
+def test_refusal_is_published_unless_the_job_has_run():
+    placed = {"clusters": ["m1"], "paused": False}
+    admitted = objects.binding(**placed)
+    refused = objects.binding(**placed, refused={"m1": "no queue 'a'"})
+    running = objects.binding(**placed, phases={"m1": "Running"})
+    later = []
+    for before in (admitted, running):
+        store = Store()
+        upsert(store, ("bindings", before), ("bindings", refused))
+        later += store.bindings
+    unstarted, started = later
+    status = refused_status(unstarted, 0)
+    assert status.message() == "admitted, and does not start, because a cluster does not accept it: m1: no queue 'a'"
+    assert is_settled(status, unstarted)
+    assert can_publish(cached_job(), unstarted, status.reason)
+    assert not can_publish(cached_job(), unstarted, "Admitted")
+    assert not can_publish(cached_job(), started, status.reason)
 
 
 def test_pending_reason_waits_until_suspension_is_observed():
