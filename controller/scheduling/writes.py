@@ -252,7 +252,8 @@ def repair_write(
         return _resume_write(binding)
     if BindingCondition.NOT_SUSPENDED in conditions and repairs:
         return _binding_write("pause", patches.suspend_unplaced(binding), binding)
-    if (repair := _record_repair(conditions, binding, workload, template)) is not None:
+    repair = _record_repair(conditions, binding, workload, template) or _phase_repair(conditions, binding, workload)
+    if repair is not None:
         return repair
     if BindingCondition.WORK_NOT_REMOVED in conditions:
         return _binding_write("touch", patches.reprocess(binding), binding)
@@ -265,7 +266,7 @@ def _record_repair(
     workload: Workload | None,
     template: CachedTemplate | None,
 ) -> Write | None:
-    """Return the write that repairs the record of a binding, and suspends a pending one where it is not."""
+    """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and binding.record is not None:
         record = externally_evicted_record(binding.record, is_placeable=not binding.progress)
         return _binding_write(
@@ -282,8 +283,6 @@ def _record_repair(
         return _note_write(binding, requeued_record(binding.record))
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
         return _note_write(binding, AdmissionRecord(workload.queue, waiting_since=workload.created_at))
-    if BindingCondition.PHASE_NOT_RECORDED in conditions and workload is not None:
-        return _phase_write(binding, workload)
     return None
 
 
@@ -293,8 +292,12 @@ def _note_write(binding: CachedBinding, record: AdmissionRecord, effect: Literal
     return _binding_write(effect, patch, binding, queue=record.queue)
 
 
-def _phase_write(binding: CachedBinding, workload: Workload) -> Write | None:
+def _phase_repair(
+    conditions: Collection[BindingCondition], binding: CachedBinding, workload: Workload | None
+) -> Write | None:
     """Return the write that records the last known phase of a workload whose Work cannot be applied, or clears it."""
+    if BindingCondition.PHASE_NOT_RECORDED not in conditions or workload is None:
+        return None
     if binding.record is None or not binding.record.admits or binding.is_suspended:
         return None
     record = replace_fields(binding.record, last_phase=phase_to_record(binding, has_run=workload.has_run))
