@@ -1,4 +1,4 @@
-"""Removes the names of other tenants' workloads from what a tenant reads: reasons, shortages and eviction messages.
+"""Removes the names of others' workloads and of advance reservations from reasons and messages for a tenant.
 
 Messages in a namespace (events, statuses) name workloads of that namespace only. Amounts, clusters, and the queue of
 the workload with its ancestors are not redacted.
@@ -30,9 +30,12 @@ def redacted_refusal(refusal: Refusal, may_see: MaySee) -> Refusal:
 
 
 def redacted_message(reason: str | None, subject: object, message: str, may_see: MaySee) -> str:
-    """Return a recorded *message* without the name of a workload, its *subject*, that the reader may not see."""
+    """Return a recorded *message* without the name in its *subject* that the reader may not see."""
     if reason not in _NAMES_A_WORKLOAD or not isinstance(subject, str) or not subject:
         return message
+    if subject.startswith(ADVANCE_RESERVATION):
+        name = subject.removeprefix(ADVANCE_RESERVATION)
+        return message if may_see("") else message.replace(f"advance reservation '{name}'", "an advance reservation")
     return message.replace(subject, redacted_path(subject, may_see))
 
 
