@@ -19,6 +19,7 @@ from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import DecisionReport, StartReport
 from controller.cli.reports.forecast import start_forecasts
 from controller.cli.reports.plan import plan_report, with_difference
+from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.forecast.run_times import RunTimes
@@ -59,7 +60,7 @@ class ChangedDecision(msgspec.Struct, frozen=True, omit_defaults=True):
     reason: str = ""
 
 
-class ChangedStart(msgspec.Struct, frozen=True, omit_defaults=True):
+class ChangedStart(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
     """When a workload starts without and with the changes."""
 
     kind: str
@@ -67,6 +68,8 @@ class ChangedStart(msgspec.Struct, frozen=True, omit_defaults=True):
     name: str
     before: StartReport | None
     after: StartReport | None
+    is_next: bool = False
+    """Whether the next scheduling cycle admits it with the changes."""
 
 
 class WhatIfView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -93,6 +96,8 @@ class Forecast(msgspec.Struct, frozen=True):
     name: str
     before: Start | None
     after: Start | None
+    is_next: bool = False
+    """Whether the next scheduling cycle admits it with the changes."""
 
 
 class Difference(msgspec.Struct, frozen=True):
@@ -237,13 +242,19 @@ def difference(
     after = plan_snapshot(store, snapshot.state, snapshot.now, snapshot.configuration, snapshot.run_times or RunTimes())
     report = with_difference(plan_report(after), before, ()).what_if
     later = start_forecasts(after, first)
+    admitted = {decision.workload.uid for decision in after.plan.decisions if isinstance(decision, Admit)}
     forecasts = (
         Forecast(
-            workload.kind, workload.namespace, workload.name, _start(starts, workload.uid), _start(later, workload.uid)
+            workload.kind,
+            workload.namespace,
+            workload.name,
+            _start(starts, workload.uid),
+            _start(later, workload.uid),
+            workload.uid in admitted,
         )
         for workload in first
     )
-    changed = tuple(forecast for forecast in forecasts if forecast.before != forecast.after)
+    changed = tuple(forecast for forecast in forecasts if forecast.is_next or forecast.before != forecast.after)
     notes = tuple(note.replace("--what-if: ", "") for note in changes.notes)
     if report is None:
         return Difference(starts=changed, notes=notes)
@@ -277,6 +288,7 @@ def what_if_view(model: Model, query: Query, reader: Reader, answer: Difference 
             forecast.name,
             visible_start(forecast.before, reader),
             visible_start(forecast.after, reader),
+            forecast.is_next,
         )
         for forecast in answer.starts
         if reader.may_read(forecast.namespace)

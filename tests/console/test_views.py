@@ -60,9 +60,12 @@ async def test_what_if_shows_the_decisions_that_change(tmp_path, monkeypatch, ch
         data = await console.data(f"/what-if?{query}")
         assert data.get("problem", "") == ""
         assert [(row["action"], row["name"]) for row in data["added"]] == [("Admit", "train")]
+        assert [(row["name"], row["before"], row["isNext"]) for row in data["starts"]] == [("train", None, True)]
         assert await console.status(f"/api/v1/what-if?{query}", "one") == 403
         assert await console.status("/api/v1/what-if?change=nonsense") == 400
-        assert change in await console.text(f"/what-if?{query}")
+        text = await console.text(f"/what-if?{query}")
+        assert change in text
+        assert ">in the next cycle<" in text
         misspelt = f"/what-if?{urlencode({'change': 'cluster/m1.spec.taint=1'})}"
         [note] = (await console.data(misspelt))["notes"]
         assert note == "'cluster/m1.spec.taint=1': no decision depends on spec.taint; did you mean taints?"
