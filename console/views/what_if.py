@@ -36,7 +36,7 @@ _MAX_FIELDS, _MAX_FIELD_SIZE, _MAX_SIZE = 100, 4_000, 50_000
 _MANIFEST = re.compile(r"^\s*[{]|^(---|kind:|apiVersion:)", re.MULTILINE)
 _NAME = re.compile(r"([a-z0-9][a-z0-9.-]{0,252})?/[a-z0-9][a-z0-9.-]{0,252}")
 _PLAIN_STEP = re.compile(r"[A-Za-z0-9_-]+")
-#: Decisions of the difference that are shown, and workloads with a forecast before and after.
+#: Decisions of the difference that are shown, added and removed ones each, and workloads with two forecasts.
 _MAX_DECISIONS, _MAX_FORECASTS = 200, 40
 
 _RESOURCES: Mapping[str, Resource] = {
@@ -82,6 +82,8 @@ class WhatIfView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True
     problem: str = ""
     added: tuple[ChangedDecision, ...] = ()
     removed: tuple[ChangedDecision, ...] = ()
+    omitted: int = 0
+    """Decisions after those."""
     starts: tuple[ChangedStart, ...] = ()
     is_planned: bool = False
     notes: tuple[str, ...] = ()
@@ -108,6 +110,8 @@ class Difference(msgspec.Struct, frozen=True):
     removed: tuple[DecisionReport, ...] = ()
     starts: tuple[Forecast, ...] = ()
     notes: tuple[str, ...] = ()
+    omitted: int = 0
+    """Decisions after those."""
 
 
 def requested_changes(query: Query) -> tuple[WhatIf, ...]:
@@ -258,8 +262,10 @@ def difference(
     notes = tuple(note.replace("--what-if: ", "") for note in changes.notes)
     if report is None:
         return Difference(starts=changed, notes=notes)
-    added, removed = (decisions[:_MAX_DECISIONS] for decisions in (report.decisions.added, report.decisions.removed))
-    return Difference("", added, removed, changed, notes)
+    changes_of_decisions = report.decisions.added, report.decisions.removed
+    added, removed = (decisions[:_MAX_DECISIONS] for decisions in changes_of_decisions)
+    omitted = sum(map(len, changes_of_decisions)) - len(added) - len(removed)
+    return Difference("", added, removed, changed, notes, omitted)
 
 
 def _first_pending(snapshot: Snapshot) -> list[Workload]:
@@ -299,6 +305,7 @@ def what_if_view(model: Model, query: Query, reader: Reader, answer: Difference 
         problem=answer.problem,
         added=tuple(_visible(answer.added, model, reader)),
         removed=tuple(_visible(answer.removed, model, reader)),
+        omitted=answer.omitted,
         starts=tuple(starts),
         is_planned=not answer.problem,
         notes=answer.notes,

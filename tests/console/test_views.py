@@ -6,6 +6,7 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from console.views import what_if
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
@@ -72,6 +73,24 @@ async def test_what_if_shows_the_decisions_that_change(tmp_path, monkeypatch, ch
         assert "Without effect: &#39;cluster/m1.spec.taint=1&#39;" in await console.text(misspelt)
     # The console's own state is as it was.
     assert model.snapshot.state.refusal(next(iter(model.snapshot.state.workloads))) is not None
+
+
+async def test_what_if_counts_the_decisions_that_it_does_not_show(tmp_path, monkeypatch):
+    monkeypatch.setattr(what_if, "_MAX_DECISIONS", 1)
+    spec = queue("a", capability={"cpu": "1"})
+    jobs = [pending_job(namespace, "train", "a", cpu=2) for namespace in ("one", "two")]
+    model = model_of(tmp_path, spec, cluster("m1"), *jobs)
+
+    async def read(_: str) -> bytes:
+        return msgspec.json.encode({**spec, "metadata": {"name": "a", "uid": "u", "resourceVersion": "2"}})
+
+    monkeypatch.setattr(model, "read", read)
+    path = f"/what-if?{urlencode({'change': 'queue/a.spec.capability=null'})}"
+    async with console_of(model) as console:
+        data = await console.data(path)
+        shown = [[(row["action"], row["name"]) for row in data[key]] for key in ("removed", "added")]
+        assert (shown, data["omitted"]) == ([[("Wait", "train")], [("Admit", "train")]], 2)
+        assert "2 more decisions." in await console.text(path)
 
 
 async def test_position_and_order_of_a_queue(tmp_path):
