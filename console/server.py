@@ -272,7 +272,8 @@ class ConsoleServer:
                     shared = await self._renders.page(page, path, query, user, reader)
                 except (BadQueryError, ForbiddenError, NotVisibleError, RefusedError, ApiError):
                     break
-                await _send(response, self._renders.time_event + (shared.event if shared.main != last else b""))
+                # The time comes after its page, which a browser may hold back.
+                await _send(response, (shared.event if shared.main != last else b"") + self._renders.time_event)
                 last = shared.main
             await _send(response, event("reload", "rights"))
         return response

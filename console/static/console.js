@@ -3,6 +3,8 @@
 
 const SKIPPED = new Set(["open", "value"]);
 const RETRY_MILLISECONDS = 10000;
+// For the click that leaves a form: the page stays as it is until that has ended.
+const CLICK_MILLISECONDS = 500;
 
 function key(node) {
   return node.nodeType === Node.ELEMENT_NODE && node.id ? node.id : null;
@@ -67,13 +69,24 @@ function reload(milliseconds) {
 
 function follow(main) {
   const stream = new EventSource(`/events?path=${encodeURIComponent(location.pathname + location.search)}`);
+  // The last page that is not shown yet, and the last time: while a form is being filled in, both wait.
+  let page = null;
+  let time = null;
+  function show() {
+    if (page !== null && isFilledIn()) return;
+    if (page !== null) morph(main, new DOMParser().parseFromString(`<main id="main" tabindex="-1">${page}</main>`, "text/html").body.firstChild);
+    if (time !== null) document.getElementById("time").textContent = time;
+    page = null;
+  }
   stream.addEventListener("page", (event) => {
-    if (isFilledIn()) return;
-    morph(main, new DOMParser().parseFromString(`<main id="main" tabindex="-1">${event.data}</main>`, "text/html").body.firstChild);
+    page = event.data;
+    show();
   });
   stream.addEventListener("time", (event) => {
-    document.getElementById("time").textContent = event.data;
+    time = event.data;
+    show();
   });
+  document.addEventListener("focusout", () => setTimeout(show, CLICK_MILLISECONDS));
   // The rights ended, or the session did: the server decides what this page is now.
   stream.addEventListener("reload", () => {
     stream.close();

@@ -164,6 +164,26 @@ async def test_page_changes_without_being_loaded_again(model):
         assert not problems
 
 
+async def test_page_changes_when_its_form_is_left(model):
+    async with browser_on(model) as (page, url, problems):
+        await page.goto(f"{url}/workloads?q=train-7")
+        time = await page.inner_text("#time")
+        await page.focus("input[name=q]")
+        other = await page.context.new_page()
+        await other.goto(page.url)
+        gone = next(binding for binding in model.store.bindings if binding.template.name == "train-7")
+        model.store.bindings.remove(gone)
+        model.refresh(model.snapshot.now + 60_000)
+        link = 'a[href="/workloads/one/Job/train-7"]'
+        await other.locator(link).wait_for(state="detached")
+        assert await page.locator(link).count() == 1
+        assert await page.inner_text("#time") == time
+        await page.evaluate("document.activeElement.blur()")
+        await page.locator(link).wait_for(state="detached")
+        assert await page.inner_text("#time") == await other.inner_text("#time") != time
+        assert not problems
+
+
 async def test_page_ends_when_its_stream_is_refused(model):
     async with console_of(model, {"op": OPERATOR}) as console, browser_of(console) as (page, url, _):
         await page.clock.install()
