@@ -6,9 +6,13 @@ from urllib.parse import urlencode
 import msgspec
 import pytest
 
+from console.pages import render
+from console.reader import Reader
 from console.views import what_if
+from console.views.forecasts import Forecasts, Start
 from console.views.listing import BadQueryError, Query
 from console.views.what_if import requested_changes
+from console.views.workloads import Analysis, Insights, workload_view, workloads_view
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.controllers.data_sources.claims import observe_claim, observe_source
 from controller.controllers.hyperjob.observed import decode_hyperjob
@@ -36,6 +40,29 @@ async def test_workload_page_says_what_would_admit_it(tmp_path):
         own = await console.data(TRAIN, "one")
         assert not [change for change in own.get("changes", ()) if change["change"].startswith("cluster/")]
         assert own["hiddenChanges"] >= 1
+
+
+@pytest.mark.parametrize(
+    ("start", "status", "on_page", "in_list"),
+    [
+        pytest.param(Start(NOW, NOW, None), "", '<p class="lead">≈ ', ">≈ ", id="median"),
+        pytest.param(Start(NOW, None, None), "", "Probably later than in 24 hours", ">&gt; 24 h<", id="earliest-only"),
+        pytest.param(None, "", "Not in the next 24 hours", ">–<", id="later"),
+        pytest.param(None, "Failed", "Unknown: the forecast took too long.", ">–<", id="failed"),
+        pytest.param(None, "Running", "It is being computed.", ">–<", id="running"),
+    ],
+)
+def test_pages_say_what_is_known_of_a_start(tmp_path, start, status, on_page, in_list):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
+    reader = Reader("op", all_workloads=True)
+    workload = next(iter(model.snapshot.observed.values()))
+    analysis = Analysis(start, (), "") if not status else None
+    view = workload_view(model, workload, reader, Insights(Forecasts(), analysis, status))
+    view = msgspec.structs.replace(view, has_run_times=True)
+    assert on_page in render("workload.html", view, Query(), path="", title="")
+    forecasts = Forecasts({workload.uid: start} if start is not None else {})
+    rows = workloads_view(model, Query(), reader, forecasts)
+    assert in_list in render("workloads.html", rows, Query(), path="", title="")
 
 
 @pytest.mark.parametrize(
