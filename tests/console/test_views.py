@@ -47,9 +47,9 @@ async def test_workload_page_says_what_would_admit_it(tmp_path):
     [
         pytest.param(Start(NOW, NOW, None), "", '<p class="lead">≈ ', ">≈ ", id="median"),
         pytest.param(Start(NOW, None, None), "", "Probably later than in 24 hours", ">&gt; 24 h<", id="earliest-only"),
-        pytest.param(None, "", "Not in the next 24 hours", ">–<", id="later"),
-        pytest.param(None, "Failed", "Unknown: the forecast took too long.", ">–<", id="failed"),
-        pytest.param(None, "Running", "It is being computed.", ">–<", id="running"),
+        pytest.param(None, "", "Not in the next 24 hours", ">\N{EN DASH}<", id="later"),
+        pytest.param(None, "Failed", "Unknown: the forecast took too long.", ">\N{EN DASH}<", id="failed"),
+        pytest.param(None, "Running", "It is being computed.", ">\N{EN DASH}<", id="running"),
     ],
 )
 def test_pages_say_what_is_known_of_a_start(tmp_path, start, status, on_page, in_list):
@@ -347,7 +347,7 @@ async def test_promised_start_is_shown_on_the_workload_page(tmp_path):
     model = model_of(tmp_path, *documents, pending_job("one", "train", "a", cpu=4), bound, now=1_789_985_100_000)
     async with console_of(model) as console:
         assert (await console.data(TRAIN))["reservation"]["promisedStart"] == "2026-09-21T16:40:00Z"
-        assert "Promised start: not later than" in await console.text(TRAIN, "one")
+        assert "When it was reserved, the start was expected by <b>" in await console.text(TRAIN, "one")
 
 
 async def test_admissions_of_the_next_cycle_are_shown_as_pending(tmp_path):
