@@ -335,12 +335,16 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
 
 
 def _reasons(snapshot: Snapshot, name: QueueName) -> tuple[tuple[str, int], ...]:
-    """Count the reasons by class, because the workloads of one class have one reason."""
+    """Count the reasons by class: its workloads have one reason, except the head of a fifo queue (O5)."""
     counts: Counter[str] = Counter()
+    queue = snapshot.state.queues.get(name)
     for workload_class in snapshot.state.pending.queues.get(name, ()):
-        refusal = snapshot.state.refusal(workload_class.head.uid)
-        if refusal is not None:
-            counts[refusal.reason] += len(workload_class.workloads)
+        workloads = workload_class.workloads
+        heads = 1 if queue is not None and queue.fifo else len(workloads)
+        for workload, count in ((workloads[0], heads), (workloads[-1], len(workloads) - heads)):
+            refusal = snapshot.state.refusal(workload.uid) if count else None
+            if refusal is not None:
+                counts[refusal.reason] += count
     for refusal in snapshot.state.index.on_hold.get(name, {}).values():
         counts[refusal.reason] += 1
     return tuple(counts.most_common(6))

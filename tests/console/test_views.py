@@ -1,6 +1,7 @@
 """What the pages show: reasons, positions, forecasts, counterfactuals and what-if plans."""
 
 import itertools
+from collections import Counter
 from urllib.parse import urlencode
 
 import msgspec
@@ -128,6 +129,16 @@ async def test_position_and_order_of_a_queue(tmp_path):
         assert [row["position"] for row in first["order"] + second["order"]] == list(range(1, 60))
         assert first["paging"]["total"] == 59
         assert first["nextCandidate"]["position"] == 1
+
+
+async def test_reasons_of_a_fifo_queue_are_counted_behind_its_head(tmp_path):
+    # Equal workloads are one class.
+    jobs = [pending_job("one", f"train-{number}", "a", cpu=3) for number in range(4)]
+    model = model_of(tmp_path, queue("a", dequeueStrategy="fifo"), cluster("m1"), *jobs)
+    async with console_of(model) as console:
+        data = await console.data("/queues/a")
+    assert data["reasons"] == [["BlockedByQueueHead", 2], ["InsufficientCapacity", 1]]
+    assert Counter(row["reason"] for row in data["order"]) == dict(data["reasons"])
 
 
 async def test_queues_are_sorted_by_usage_ratio(tmp_path):
