@@ -278,7 +278,18 @@ def _reasons_for_order(  # noqa: PLR0913, PLR0917 -- both workloads and what the
             yield "It was ahead in the queue: it is older (O2)."
         else:
             yield "It was ahead in the queue by its name (O2)."
-        return
+    elif one.borrows == other.borrows:
+        yield from _reasons_between_queues(one, other, moment, model, reader)
+    elif other.borrows:
+        yield "It stayed within the fair share of its queue, and the other one would have borrowed (O3)."
+    else:
+        yield "The other one was ahead of it: it stayed within the fair share of its queue, and this one borrows (O3)."
+
+
+def _reasons_between_queues(
+    one: LoggedWorkload, other: LoggedWorkload, moment: Moment, model: Model, reader: Reader
+) -> Iterator[str]:
+    """Yield why one of two queues was first in the order (O1)."""
     queues = {queue.name: queue for queue in moment.queues}
     own, theirs = queues.get(one.queue), queues.get(other.queue)
     if own is None or theirs is None:

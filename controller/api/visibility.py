@@ -145,7 +145,7 @@ class LoggedQueue(msgspec.Struct, rename="camel", frozen=True):
     fair_share: Amounts
     limit: Amounts
     share: float | None
-    """Usage divided by fair share; null if infinite, or without a fair share."""
+    """Usage divided by fair share, as if evictions in progress had ended; null if infinite, or without a fair share."""
 
 
 class LoggedCluster(msgspec.Struct, rename="camel", frozen=True):
@@ -172,6 +172,8 @@ class LoggedWorkload(msgspec.Struct, rename="camel", frozen=True):
     requests: Amounts
     decision: LoggedDecision | None
     """What the plan decided; null if it did not come to it, because it was cut after a number of admissions."""
+    borrows: bool = False
+    """Whether a requested workload came after those within fair shares, when the first requested one was admitted."""
 
 
 class Moment(msgspec.Struct, rename="camel", frozen=True):

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import BinaryIO, NamedTuple
 
 import msgspec
+from msgspec import structs
 
 from controller.api.quantity import format_quantity
 from controller.api.visibility import Amounts, LoggedCluster, LoggedDecision, LoggedQueue, LoggedWorkload, Moment
 from controller.cache.translate.units import format_resources
 from controller.engine.engine import Engine
+from controller.engine.fairness.shares import QueueShares
+from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.resources import Resources
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, scale
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.history.pages import HistoryError, LogFile, last_plan, open_files
 from controller.reporting.current_usage import CurrentUsage, current_usage
@@ -34,9 +38,11 @@ class _StateBefore:
 
     current: CurrentUsage | None = None
     order: dict[QueueName, list[Workload]] = field(default_factory=dict)
+    settled: dict[QueueName, Resources] = field(default_factory=dict)
 
     def take(self, state: Engine, _: PlanEntry) -> None:
         self.current = current_usage(state)
+        self.settled = dict(state.queue_usage.settled)
         self.order = {queue: list(state.pending_workloads(queue)) for queue in state.queues_with_pending()}
 
 
@@ -107,7 +113,8 @@ class _Describer:
     def moment(self, focus: Collection[str]) -> Moment:
         decided = [self._decision(record) for record in self._builder.plan_records(self._replayed.plan)]
         policy = self._state.policy
-        pending = tuple(self._pending({decision.uid: decision for decision in reversed(decided)}, focus))
+        decisions = {decision.uid: decision for decision in reversed(decided)}
+        pending = tuple(self._pending(decisions, focus, self._borrowing(focus)))
         return Moment(
             identity=self._file.identity,
             version=self._file.version,
@@ -137,7 +144,7 @@ class _Describer:
         shares = self._state.queue_shares
         if shares is None:
             return
-        nodes, current = shares.quota.tree.nodes, self._current
+        nodes, current, settled = shares.quota.tree.nodes, self._current, self._settled(shares)
         names = sorted({*nodes, *self._state.queues})
         self._omitted += max(len(names) - _MAX_QUEUES, 0)
         # Those with pending workloads first, where not all fit.
@@ -146,7 +153,9 @@ class _Describer:
             node = nodes.get(name)
             queue = node.queue if node is not None else self._state.queues[name]
             used = current.queues.get(name, {})
-            is_infinite, share = shares.usage_ratio_with(name, used) if node is not None else (True, 0)
+            is_infinite, share = (
+                shares.usage_ratio_with(name, settled.allocated[name]) if node is not None else (True, 0)
+            )
             limit = shares.quota.limits[name].limit if node is not None else {}
             fair = shares.fair_shares.get(name, {})
             yield LoggedQueue(
@@ -162,6 +171,42 @@ class _Describer:
                 share=None if is_infinite else round(float(share), 3),
             )
 
+    def _settled(self, shares: QueueShares) -> Quota:
+        """Return settled usage before the plan."""
+        return Quota(shares.quota.tree, shares.quota.limits, self._before.settled)
+
+    def _borrowing(self, focus: Collection[str]) -> set[str]:
+        """Return those of *focus* that would have borrowed when the first of them was admitted.
+
+        Empty where these do not come after the others (O3).
+        """
+        shares, plan = self._state.queue_shares, self._replayed.plan
+        if shares is None or not self._state.policy.serves_fair_shares_first:
+            return set()
+        usage = self._settled(shares)
+        nodes, root = usage.tree.nodes, usage.tree.root
+        for decision in plan.decisions:
+            workload = decision.workload
+            if isinstance(decision, Admit) and workload.uid in focus:
+                break
+            if not isinstance(decision, Admit) and workload.admission is not None:
+                usage.add_usage(nodes.get(workload.queue, root), scale(workload.admission.charge, -1))
+            elif isinstance(decision, Admit) and workload.nomination is None:
+                # The charge of a nominated workload is part of settled usage.
+                usage.add_usage(nodes.get(workload.queue, root), decision.charge)
+        charges = {decision.workload.uid: decision.charge for decision in plan.decisions if isinstance(decision, Admit)}
+        return {
+            workload.uid
+            for queue, order in self._before.order.items()
+            for workload in order
+            if workload.uid in focus and queue in nodes
+            if shares.borrows(nodes[queue], charges.get(workload.uid, self._pending_charge(workload.uid)), usage)
+        }
+
+    def _pending_charge(self, uid: WorkloadUid) -> Resources:
+        pending = self._state.pending
+        return pending.class_of(uid).charge if uid in pending else EMPTY
+
     def _clusters(self) -> Iterator[LoggedCluster]:
         clusters = sorted(self._current.clusters, key=lambda state: state.name)
         self._omitted += max(len(clusters) - _MAX_CLUSTERS, 0)
@@ -174,13 +219,16 @@ class _Describer:
                 _amounts(state.allocatable),
             )
 
-    def _pending(self, decided: dict[str, LoggedDecision], focus: Collection[str]) -> Iterator[LoggedWorkload]:
+    def _pending(
+        self, decided: dict[str, LoggedDecision], focus: Collection[str], borrowing: Collection[str]
+    ) -> Iterator[LoggedWorkload]:
         order = self._before.order
         per_queue = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
         for queue in sorted(order):
             for position, workload in enumerate(order[queue], start=1):
                 if position <= per_queue or workload.uid in decided or workload.uid in focus:
-                    yield self._row(queue, position, workload, decided.get(workload.uid))
+                    row = self._row(queue, position, workload, decided.get(workload.uid))
+                    yield structs.replace(row, borrows=workload.uid in borrowing)
                 else:
                     self._omitted += 1
 

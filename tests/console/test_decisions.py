@@ -11,7 +11,7 @@ from console.reader import Reader
 from console.views.decisions import decisions_about
 from console.views.workloads import _timeline
 from controller.api.visibility import DecidedCluster, LoggedDecision
-from controller.engine.policy import Ageing, Policy
+from controller.engine.policy import Ageing, EvictionPolicy, Policy
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Nomination
@@ -249,6 +249,30 @@ async def test_moment_names_what_comes_before_priority(tmp_path, model, policy, 
         assert data["explanation"][1].startswith(f"It was ahead in the queue: {rule}"), data["explanation"]
         reverse = await console.data(f"/moment?at={text_of(log.now)}&first=uid-urgent&second=uid-first")
         assert reverse["explanation"][1].endswith("/first was ahead of it in the queue.")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        pytest.param(Policy(queue_order="FairShareFirst"), id="order"),
+        pytest.param(Policy(reclaim=EvictionPolicy(enabled=True)), id="reclaim"),
+    ],
+)
+async def test_moment_says_that_borrowers_come_last(tmp_path, model, policy):
+    log = Log(tmp_path / "log", policy=policy)
+    log.world([Queue(name=QueueName("a")), Queue(name=QueueName("b"), priority=5)], [logged_cluster("m1", 8)])
+    log.submit(*(job(f"b-{number}", "b", created_at=START + number) for number in range(4)), job("first"))
+    log.submit(job("second"))
+    log.plan()
+    log.write()
+    add_history(model, log.path)
+    async with console_of(model) as console:
+        path = f"/moment?at={text_of(log.now)}"
+        within = (await console.data(f"{path}&first=uid-b-0&second=uid-first"))["explanation"]
+        assert within[-1].startswith("The priority of queue b, 5, is higher than")
+        # The last one of queue b borrows after the first two of it.
+        borrows = (await console.data(f"{path}&first=uid-second&second=uid-b-3"))["explanation"]
+        assert borrows[0] == "It stayed within the fair share of its queue, and the other one would have borrowed (O3)."
 
 
 async def test_moment_for_a_tenant_has_no_foreign_name(replayed):
