@@ -23,6 +23,7 @@ from controller.api.visibility import LoggedDecision
 from controller.cli.render.amounts import format_time
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import WorkloadUid
+from controller.reporting.decision_log.records import update_message
 from controller.reporting.redaction import ANOTHER_WORKLOAD, redacted_message
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class DecisionRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tru
     clusters: tuple[str, ...] = ()
     nominated_cluster: str = ""
     """Where it starts after its victims have stopped."""
+    update: str = ""
+    """Which nomination or head reservation begins or ends."""
 
 
 class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -180,6 +183,16 @@ def decision_row(decision: LoggedDecision, model: Model, reader: Reader) -> Deci
         position=decision.position,
         clusters=tuple(cluster.name for cluster in decision.clusters),
         nominated_cluster=decision.nominated_cluster,
+        update=_update(decision) if decision.action == "Keep" else "",
+    )
+
+
+def _update(decision: LoggedDecision) -> str:
+    return update_message(
+        decision.rule,
+        nominated_cluster=decision.nominated_cluster,
+        reserved_since=decision.reserved_since,
+        reserved_cluster=decision.reserved_cluster,
     )
 
 

@@ -21,7 +21,6 @@ from console.views.listing import (
 )
 from console.views.queues import QueueRow, queue_row
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUE_NAME_KEYS, RESOURCE_BINDINGS, binding_name
-from controller.api.visibility import LoggedDecision
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, group_kind
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
@@ -410,8 +409,9 @@ def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> 
         yield Step("Evicted", detail=f"{times} so far", tone="bad")
     if reason and (last != "Pending" or not logged[-1].detail.startswith(reason)):
         yield Step("Pending", detail=reason, tone="wait")
-    if workload.nomination is not None and decided != "Nominated":
-        yield Step("Nominated", format_time(workload.nomination.since), f"on {workload.nomination.cluster}", "wait")
+    if workload.nomination is not None and not decided.startswith("Nominated"):
+        nomination = workload.nomination
+        yield Step(f"Nominated to {nomination.cluster}", format_time(nomination.since), tone="wait")
     if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
         if last != "Admitted":
             clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
@@ -447,20 +447,13 @@ def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[
         if row.action == "Admit":
             detail = f"to {', '.join(row.clusters)}"
         elif row.action == "Keep":
-            title, detail = _kept(decision)
+            title, detail = f"{row.update[:1].upper()}{row.update[1:]}", ""
         elif row.preemptor:
             detail = f"{detail}, for {row.preemptor}"
         # A reason is logged again by a new leader, and when facts change that its message does not have.
         if row.action != "Wait" or detail != before:
             yield Step(title, format_time(decision.at), detail, tone, row.at)
         before = detail
-
-
-def _kept(decision: LoggedDecision) -> tuple[str, str]:
-    """Return the title and the detail of a nomination or head reservation that begins or ends."""
-    if decision.nominated_cluster:
-        return "Nominated", f"on {decision.nominated_cluster}"
-    return ("Nomination ended", "") if decision.rule == "P5" else ("Reservation", "it begins or ends")
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:

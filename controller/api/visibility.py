@@ -111,6 +111,9 @@ class LoggedDecision(msgspec.Struct, rename="camel", frozen=True, omit_defaults=
     preemptor: str = msgspec.field(default="", name="forWhom")
     """The uid of the preemptor."""
     nominated_cluster: str = ""
+    reserved_since: int | None = None
+    reserved_cluster: str = ""
+    """Several clusters are separated by commas."""
 
 
 class Decisions(msgspec.Struct, rename="camel", frozen=True):

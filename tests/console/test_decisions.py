@@ -124,16 +124,31 @@ def test_timeline_has_one_step_for_a_nomination(model):
     reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
     details = replace(workload.details, nomination=nomination)
     steps = _timeline(model, replace(workload, details=details), "PreemptionInProgress", reader)
-    assert [step.title for step in steps][-2:] == ["Nominated", "Pending"]
-    model.history.add([decision(1, "Keep", uid=workload.uid, rule="P5"), decision(2, "Keep", uid=workload.uid)])
-    titles = [step.title for step in _timeline(model, workload, "", reader)]
-    assert titles[-4:] == ["Nominated", "Pending", "Nomination ended", "Reservation"]
+    assert [step.title for step in steps][-2:] == ["Nominated to m1", "Pending"]
+
+
+def test_timeline_has_the_ends_of_nominations_and_reservations(model):
+    workload = pending_in(model, "one")
+    updates = [
+        {"rule": "P5", "nominated_cluster": "m1"},
+        {"rule": "P5"},
+        {"rule": "O6", "reserved_since": NOW, "reserved_cluster": "m1, m2"},
+        {"rule": "O6"},
+    ]
+    model.history.add(decision(number, "Keep", uid=workload.uid, **update) for number, update in enumerate(updates))
+    reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
+    texts = ["nominated to m1", "nomination ended", "reserved on m1, m2", "reservation ended"]
+    titles = [step.title.lower() for step in _timeline(model, workload, "", reader)]
+    assert [title for title in titles if title in texts] == texts
+    assert [row.update for row in decisions_about(model, {workload.uid}, reader)] == texts[::-1]
 
 
 async def test_nomination_names_its_cluster(console, model):
     model.history.add([decision(1, "Keep", nominated_cluster="m1"), decision(2, "Keep")])
     assert [row.get("nominatedCluster") for row in await rows(console)] == [None, "m1"]
-    assert "nominated for m1" in await console.text("/decisions", "one")
+    text = await console.text("/decisions", "one")
+    assert "nominated to m1" in text
+    assert "reservation ended" in text
 
 
 def test_decisions_about_parts_have_no_other_workload(model):

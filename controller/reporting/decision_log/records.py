@@ -242,6 +242,15 @@ def _update_record(update: RecordUpdate, request: Resources) -> DecisionRecord:
     return DecisionRecord("Keep", update.workload, request, "P5" if is_nomination else "O6", extra=tuple(extra))
 
 
+def update_message(rule: str, *, nominated_cluster: str, reserved_since: int | None, reserved_cluster: str) -> str:
+    """Return which nomination or reservation a recorded decision of the action `Keep` begins or ends."""
+    if nominated_cluster:
+        return f"nominated to {nominated_cluster}"
+    if reserved_since is not None:
+        return f"reserved on {reserved_cluster}" if reserved_cluster else "reserved"
+    return "nomination ended" if rule == "P5" else "reservation ended"
+
+
 def _admission_rule(decision: Admit) -> str:
     """Return the rule of an admission: with its HyperJob, after evictions, divided, or on one cluster."""
     if decision.plan_id:
