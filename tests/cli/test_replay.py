@@ -7,6 +7,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from controller.cli.render.output import PLAIN
+from controller.cli.render.replay import DecisionHistory, RecordedDecisionReport, history_text
+from controller.engine.state.hierarchy import Queue, QueueName
+from tests.history.logs import START, Log, cluster, job
 from tests.reporting.decision_log.recording import RecordedLife, encode
 
 
@@ -156,3 +160,29 @@ def test_decisions_of_one_second_are_in_their_order(run, tmp_path):
     assert len({decision["time"] for decision in decisions}) == 1
     for listed in decisions, run("replay", *newest_first, "-w", job, "-o", "json").answer["history"]:
         assert [decision["plan"] for decision in listed] == sorted(decision["plan"] for decision in listed)
+
+
+def test_history_finds_a_workload_without_namespace(run, tmp_path):
+    log = Log(tmp_path / "log")
+    log.world([Queue(name=QueueName("a"))], [cluster("m1", 8)])
+    log.submit(job("train", namespace=""), job("train", namespace="default", uid="other"))
+    log.plan()
+    log.write()
+    file = str(log.path)
+    for words, uids in ((["train"], ["other", "uid-train"]), (["default/train"], ["other"]), (["no/train"], [])):
+        decisions = run("history", *words, "-f", file, "-o", "json").answer["decisions"]
+        assert sorted(recorded["decision"]["uid"] for recorded in decisions) == uids
+
+
+@pytest.mark.parametrize(
+    ("fields", "says"),
+    [
+        ({"rule": "P5", "nominatedCluster": "m1", "nominatedAt": START}, "nominated to m1"),
+        ({"rule": "P5"}, "nomination ended"),
+        ({"rule": "O6", "reservedSince": START, "reservedCluster": "m1, m2"}, "reserved on m1, m2"),
+        ({"rule": "O6"}, "reservation ended"),
+    ],
+)
+def test_history_says_what_begins_or_ends(fields, says):
+    decided = RecordedDecisionReport("2026-09-21T14:13:20Z", "log", 1, 1, {"action": "Keep", **fields})
+    assert history_text(DecisionHistory((decided,), ()), PLAIN).rstrip().endswith(says)

@@ -10,8 +10,9 @@ from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
-Print the recorded decisions about a job, in the order of time: admissions, evictions, and changes of the pending
-reason. They are read from decision logs, which the controller writes to the file of its flag --decision-log.
+Print the recorded decisions about a job, in the order of time: admissions, evictions, nominations, head reservations,
+and changes of the pending reason. They are read from decision logs, which the controller writes to the file of its flag
+--decision-log.
 
 \b
 Examples:
@@ -27,7 +28,7 @@ def history(
         str, typer.Argument(metavar="NAME", help="Name of the job, or NAMESPACE/NAME.", show_default=False)
     ],
     namespace: Annotated[
-        str | None, typer.Option("-n", "--namespace", help="Its namespace; by default `default`.")
+        str | None, typer.Option("-n", "--namespace", help="Its namespace; by default `default`, or none.")
     ] = None,
     file: Annotated[
         list[str] | None,
@@ -42,5 +43,10 @@ def history(
     if not file and sys.stdin.isatty():
         raise typer.BadParameter("name decision logs with -f")
     refuse_list_format(output)
-    report = history_files(file or ["-"], "/".join(parse_job(name, namespace)))
+    within, short = parse_job(name, namespace)
+    paths = [f"{within}/{short}"]
+    if namespace is None and name == short:
+        # It may be a cluster-scoped workload.
+        paths.append(short)
+    report = history_files(file or ["-"], paths)
     print_report(report, output, history_text)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import msgspec
 
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.reporting.decision_log.records import Fields
+from controller.reporting.decision_log.records import Fields, update_message
 
 _MAX_DIFFERENCES = 10
 
@@ -164,5 +164,16 @@ def _history_row(decision: RecordedDecisionReport) -> tuple[str, ...]:
         "" if position is None else str(position),
         str(fields.get("rule")),
         ",".join(_clusters(fields)),
-        ": ".join(str(fields[name]) for name in ("reason", "message") if fields.get(name)),
+        _message(fields),
     )
+
+
+def _message(fields: Fields) -> str:
+    if fields.get("action") == "Keep":
+        return update_message(
+            str(fields.get("rule")),
+            nominated_cluster=fields.get("nominatedCluster", ""),
+            reserved_since=fields.get("reservedSince"),
+            reserved_cluster=fields.get("reservedCluster", ""),
+        )
+    return ": ".join(str(fields[name]) for name in ("reason", "message") if fields.get(name))

@@ -1,7 +1,7 @@
 """The report of a replay of decision logs."""
 
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import BinaryIO
@@ -41,8 +41,8 @@ def replay_files(files: Sequence[str], workload: str | None) -> ReplayReport:
     return ReplayReport(is_same, tuple(reports), _by_time(history) if workload is not None else None)
 
 
-def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
-    """Return the recorded decisions about *workload* (``namespace/name``) in *files*, the first first.
+def history_files(files: Sequence[str], workloads: Collection[str]) -> DecisionHistory:
+    """Return the recorded decisions about *workloads* (see `workload_path`) in *files*, the first first.
 
     Raises `InputError`.
     """
@@ -50,7 +50,7 @@ def history_files(files: Sequence[str], workload: str) -> DecisionHistory:
     notes: list[str] = []
     for file in files:
         with _reading(file) as lines:
-            result, recorded = recorded_decisions(lines, _is_workload(workload))
+            result, recorded = recorded_decisions(lines, _is_one_of(workloads))
         name = display_name(file)
         decisions += [(name, decision) for decision in recorded]
         notes += [f"{name}: {note}" for note in result.notes]
@@ -93,7 +93,7 @@ def _open_file(file: str) -> Iterator[BinaryIO]:
 
 def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[FileReport, list[RecordedDecision]]:
     """Replay one file; return its report and the decisions about the workload *wanted* (``namespace/name``)."""
-    result, decisions = replay(lines, _is_workload(wanted))
+    result, decisions = replay(lines, _is_one_of([wanted] if wanted is not None else []))
     begun = result.begun
     report = FileReport(
         file=file,
@@ -112,8 +112,8 @@ def file_report(file: str, lines: Iterable[bytes], wanted: str | None) -> tuple[
     return report, decisions
 
 
-def _is_workload(wanted: str | None) -> Callable[[Fields], bool]:
-    return lambda fields: wanted is not None and workload_path(fields) == wanted
+def _is_one_of(wanted: Collection[str]) -> Callable[[Fields], bool]:
+    return lambda fields: workload_path(fields) in wanted
 
 
 def workload_path(fields: Fields) -> str:
