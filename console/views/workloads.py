@@ -7,7 +7,7 @@ import msgspec
 
 from console.model import Model
 from console.reader import Reader
-from console.views.decisions import DecisionRow, admitted_before, decision_row
+from console.views.decisions import DecisionRow, admitted_before
 from console.views.forecasts import Forecasts, Start, start_of, visible_start
 from console.views.listing import (
     NotVisibleError,
@@ -20,8 +20,9 @@ from console.views.listing import (
     shown_snapshot,
 )
 from console.views.queues import QueueRow, queue_row
+from console.views.timeline import Step, timeline
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUE_NAME_KEYS, RESOURCE_BINDINGS, binding_name
-from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, group_kind
+from controller.cache.objects import VOLCANO_JOB, CachedBinding, group_kind
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.input.what_if import WhatIf, parse_what_if
 from controller.cli.render.amounts import format_time
@@ -46,8 +47,6 @@ SORTS = ("state", "age", "priority", "name", "queue")
 STATES = ("Any", "Pending", "Admitted", "Finished")
 _ORDER = {WorkloadState.PENDING: 0, WorkloadState.ADMITTED: 1, WorkloadState.FINISHED: 2}
 _MAX_CLUSTERS = 100
-#: Logged steps of a timeline, the last ones.
-_MAX_LOGGED = 20
 
 
 class WorkloadRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -163,18 +162,6 @@ def clusters_of(workload: Workload) -> tuple[str, ...]:
     if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return ()
     return tuple(charge.cluster for charge in workload.admission.cluster_charges)
-
-
-class Step(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """One step of a workload's history; without a time where the control plane records none."""
-
-    title: str
-    at: str | None = None
-    detail: str = ""
-    tone: str = ""
-    """``good``, ``bad`` or ``wait``."""
-    moment: str = ""
-    """The time of its logged plan, for the page of that moment."""
 
 
 class Change(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
@@ -311,7 +298,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         gang=amounts_text(workload.requirements.gang_requests),
-        timeline=tuple(_timeline(model, workload, visible.reason if visible else "", reader)),
+        timeline=tuple(timeline(model, workload, visible.reason if visible else "", reader)),
         is_logged=model.history.is_enabled,
         before=_admitted_before(model, workload, reader),
         queue_rows=tuple(queue_row(model, name, reader, Forecasts()) for name in path),
@@ -390,70 +377,6 @@ def _admitted_before(model: Model, workload: Workload, reader: Reader) -> tuple[
     if workload.state is WorkloadState.PENDING:
         until = None
     return admitted_before(model, workload.uid, reader, since=workload.created_at, until=until)
-
-
-def _timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> Iterable[Step]:
-    """Yield the steps from the decision log and from the objects, which know the present."""
-    binding = shown_snapshot(model).binding(workload)
-    yield Step("Created", format_time(workload.created_at))
-    if binding is not None:
-        yield Step("Suspended", format_time(binding.created_at), "its binding was suspended until it is admitted")
-    logged = list(_logged_steps(model, workload, reader))
-    yield from logged[-_MAX_LOGGED:]
-    last = logged[-1].title if logged else ""
-    # The plan that nominates a workload also logs why it is pending.
-    decided = next((step.title for step in reversed(logged[-_MAX_LOGGED:]) if step.title != "Pending"), "")
-    evictions = sum(step.title == "Evicted" for step in logged)
-    if workload.evictions > evictions:
-        times = "once" if workload.evictions == 1 else f"{workload.evictions} times"
-        yield Step("Evicted", detail=f"{times} so far", tone="bad")
-    if reason and (last != "Pending" or not logged[-1].detail.startswith(reason)):
-        yield Step("Pending", detail=reason, tone="wait")
-    if workload.nomination is not None and not decided.startswith("Nominated"):
-        nomination = workload.nomination
-        yield Step(f"Nominated to {nomination.cluster}", format_time(nomination.since), tone="wait")
-    if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
-        if last != "Admitted":
-            clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
-            yield Step("Admitted", format_time(workload.admission.admitted_at), f"to {clusters}", "good")
-        if binding is not None and binding.clusters:
-            yield Step("Placed", detail="Karmada has placed it", tone="good")
-        if workload.has_run:
-            running = (
-                [reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.RUNNING]
-                if binding
-                else []
-            )
-            yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
-    if workload.state is WorkloadState.FINISHED:
-        yield Step("Finished", format_time(binding.details.ended_at if binding is not None else None), tone="good")
-
-
-#: Titles and tones of logged decisions.
-_STEPS = {
-    "Admit": ("Admitted", "good"),
-    "Evict": ("Evicted", "bad"),
-    "Wait": ("Pending", "wait"),
-    "Requeue": ("Scheduled again", ""),
-}
-
-
-def _logged_steps(model: Model, workload: Workload, reader: Reader) -> Iterable[Step]:
-    before = ""
-    for decision in model.history.of_workload(workload.uid):
-        row = decision_row(decision, model, reader)
-        title, tone = _STEPS.get(row.action, (row.action, "wait"))
-        detail = ": ".join(text for text in (row.reason, row.message) if text)
-        if row.action == "Admit":
-            detail = f"to {', '.join(row.clusters)}"
-        elif row.action == "Keep":
-            title, detail = f"{row.update[:1].upper()}{row.update[1:]}", ""
-        elif row.preemptor:
-            detail = f"{detail}, for {row.preemptor}"
-        # A reason is logged again by a new leader, and when facts change that its message does not have.
-        if row.action != "Wait" or detail != before:
-            yield Step(title, format_time(decision.at), detail, tone, row.at)
-        before = detail
 
 
 def _record(binding: CachedBinding | None) -> dict[str, str]:

@@ -9,7 +9,7 @@ import pytest
 from console.history import History, MomentAnswer
 from console.reader import Reader
 from console.views.decisions import decisions_about
-from console.views.workloads import _timeline
+from console.views.timeline import timeline
 from controller.api.visibility import DecidedCluster, LoggedDecision
 from controller.engine.policy import Ageing, EvictionPolicy, Policy
 from controller.engine.state.clusters import ClusterName
@@ -123,7 +123,7 @@ def test_timeline_has_one_step_for_a_nomination(model):
     model.history.add([waits, nominated])
     reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
     details = replace(workload.details, nomination=nomination)
-    steps = _timeline(model, replace(workload, details=details), "PreemptionInProgress", reader)
+    steps = timeline(model, replace(workload, details=details), "PreemptionInProgress", reader)
     assert [step.title for step in steps][-2:] == ["Nominated to m1", "Pending"]
 
 
@@ -138,7 +138,7 @@ def test_timeline_has_the_ends_of_nominations_and_reservations(model):
     model.history.add(decision(number, "Keep", uid=workload.uid, **update) for number, update in enumerate(updates))
     reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
     texts = ["nominated to m1", "nomination ended", "reserved on m1, m2", "reservation ended"]
-    titles = [step.title.lower() for step in _timeline(model, workload, "", reader)]
+    titles = [step.title.lower() for step in timeline(model, workload, "", reader)]
     assert [title for title in titles if title in texts] == texts
     assert [row.update for row in decisions_about(model, {workload.uid}, reader)] == texts[::-1]
 
