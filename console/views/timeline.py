@@ -8,7 +8,7 @@ from console.model import Model
 from console.reader import Reader
 from console.views.decisions import decision_row
 from console.views.listing import shown_snapshot
-from controller.cache.objects import WorkloadPhase
+from controller.cache.objects import CachedBinding, WorkloadPhase
 from controller.cli.render.amounts import format_time
 from controller.engine.state.workloads import Workload, WorkloadState
 
@@ -32,7 +32,7 @@ def timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> I
     """Yield the steps from the decision log and from the objects, which know the present."""
     binding = shown_snapshot(model).binding(workload)
     yield Step("Created", format_time(workload.created_at))
-    if binding is not None:
+    if binding is not None and not is_adopted(workload):
         yield Step("Suspended", format_time(binding.created_at), "its binding was suspended until it is admitted")
     logged = list(_logged_steps(model, workload, reader))
     yield from logged[-_MAX_LOGGED:]
@@ -48,21 +48,31 @@ def timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> I
     if workload.nomination is not None and not decided.startswith("Nominated"):
         nomination = workload.nomination
         yield Step(f"Nominated to {nomination.cluster}", format_time(nomination.since), tone="wait")
-    if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
-        if last != "Admitted":
-            clusters = ", ".join(charge.cluster for charge in workload.admission.cluster_charges)
-            yield Step("Admitted", format_time(workload.admission.admitted_at), f"to {clusters}", "good")
-        if binding is not None and binding.clusters:
-            yield Step("Placed", detail="Karmada has placed it", tone="good")
-        if workload.has_run:
-            running = (
-                [reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.RUNNING]
-                if binding
-                else []
-            )
-            yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
+    if workload.state is WorkloadState.ADMITTED:
+        yield from _admitted_steps(workload, binding, last)
     if workload.state is WorkloadState.FINISHED:
         yield Step("Finished", format_time(binding.details.ended_at if binding is not None else None), tone="good")
+
+
+def is_adopted(workload: Workload) -> bool:
+    """Return whether it runs without an admission (D10)."""
+    return workload.admission is not None and workload.admission.adopted
+
+
+def _admitted_steps(workload: Workload, binding: CachedBinding | None, last: str) -> Iterable[Step]:
+    """Yield the steps of an admitted workload after the *last* logged one."""
+    admission = workload.admission
+    if is_adopted(workload):
+        yield Step("Adopted", detail="it ran before the installation, or others started it", tone="good")
+    elif admission is not None and last != "Admitted":
+        clusters = ", ".join(charge.cluster for charge in admission.cluster_charges)
+        yield Step("Admitted", format_time(admission.admitted_at), f"to {clusters}", "good")
+    if binding is not None and binding.clusters:
+        yield Step("Placed", detail="Karmada has placed it", tone="good")
+    if workload.has_run:
+        progress = binding.progress if binding is not None else ()
+        running = [reported.cluster for reported in progress if reported.phase is WorkloadPhase.RUNNING]
+        yield Step("Running", detail=f"on {', '.join(running)}" if running else "", tone="good")
 
 
 #: Titles and tones of logged decisions.

@@ -20,7 +20,7 @@ from console.views.listing import (
     shown_snapshot,
 )
 from console.views.queues import QueueRow, queue_row
-from console.views.timeline import Step, timeline
+from console.views.timeline import Step, is_adopted, timeline
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUE_NAME_KEYS, RESOURCE_BINDINGS, binding_name
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, group_kind
 from controller.cli.input.snapshot import Snapshot
@@ -227,6 +227,8 @@ class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=Tr
     clusters: tuple[CandidateReport, ...] = ()
     placed: tuple[tuple[str, str], ...] = ()
     """The clusters that it is admitted to, or is terminating on, each with its charge."""
+    adopted: bool = False
+    """Whether it runs without an admission, and is never evicted (D10)."""
     resized_from: str = ""
     """Its charge at its admission, where it was resized since (D7)."""
     next_cycle: str = ""
@@ -317,6 +319,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         hidden_changes=hidden,
         data=_data(snapshot, workload, reader),
         clusters=tuple(reports)[:_MAX_CLUSTERS],
+        adopted=is_adopted(workload),
         resized_from=quantities_text(resized_from(snapshot, workload) or {}),
         placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
         next_cycle=_next_cycle(snapshot, {workload.uid}).get(workload.uid, ""),

@@ -407,6 +407,16 @@ async def test_resized_workload_shows_the_charge_of_its_admission(tmp_path):
         assert "It was admitted with 1 cpu, 1Gi memory and resized since" in await console.text(TRAIN)
 
 
+async def test_adopted_workload_has_no_admission_in_its_timeline(tmp_path):
+    placed = binding("train", clusters=["m1"], phase="Running", namespace="one")
+    documents = queue("a"), cluster("m1"), pending_job("one", "train", "a", cpu=1), placed
+    async with console_of(model_of(tmp_path, *documents)) as console:
+        data = await console.data(TRAIN)
+        assert (data["state"], data["adopted"]) == ("Admitted", True)
+        assert [step["title"] for step in data["timeline"]] == ["Created", "Adopted", "Placed", "Running"]
+        assert "It was not admitted: it ran before the installation" in await console.text(TRAIN)
+
+
 async def test_evicted_workload_that_still_terminates_is_no_candidate(tmp_path):
     record = {"uid": "train", "queue": "a", "evictions": 1}
     leaving = binding(
