@@ -108,12 +108,14 @@ class History:
         """Return whether there is a history."""
         return self.access is not None or bool(self._decided)
 
-    @property
-    def since(self) -> int | None:
+    def since(self, kind: Kind) -> int | None:
         """Return when the oldest log begins, or the oldest decision in memory where older ones were dropped."""
         starts = [replica.since for replica in self._replicas.values() if replica.since is not None]
-        is_cut = len(self._decided) == _MAX_DECIDED
-        return max([min(starts), self._decided[0].at] if is_cut else [min(starts)]) if starts else None
+        if not starts:
+            return None
+        limits = {"Decided": (self._decided, _MAX_DECIDED), "Wait": (self._waits, _MAX_WAITS)}
+        cut = [known[0].at for name, (known, most) in limits.items() if kind in {name, "Any"} and len(known) == most]
+        return max([min(starts), *cut])
 
     def add(self, decisions: Iterable[LoggedDecision]) -> None:
         """Add *decisions* that are not known yet; the oldest ones are dropped beyond the limits."""
@@ -183,7 +185,7 @@ class History:
 
     async def poll(self) -> bool:
         """Read what is new; return whether the pages change."""
-        before, problems, changed = (self.problem, self.since), list[str](), False
+        before, problems, changed = (self.problem, self.since("Any")), list[str](), False
         try:
             addresses = await self._addresses()
         except OSError as error:
@@ -204,7 +206,7 @@ class History:
             self.problem = ""
         if self.problem and self.problem != before[0]:
             log.warning("history not read", reason=self.problem)
-        return changed or (self.problem, self.since) != before
+        return changed or (self.problem, self.since("Any")) != before
 
     async def _addresses(self) -> list[str]:
         """Return the addresses of all replicas."""

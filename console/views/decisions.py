@@ -121,10 +121,15 @@ def decisions_view(model: Model, query: Query, reader: Reader) -> DecisionsView:
         queue=query.text("queue"),
         since=query.text("since"),
         until=query.text("until"),
-        recorded_since=format_time(model.history.since),
+        recorded_since=format_time(model.history.since(_kind(action))),
         is_served=model.history.is_enabled,
         problem=model.history.problem,
     )
+
+
+def _kind(action: str) -> "Kind":
+    """Return the kind of the decisions among which those with *action* are."""
+    return "Any" if action == "Any" else "Wait" if action == "Wait" else "Decided"
 
 
 def _selected(  # noqa: PLR0913, PLR0917 -- what a list depends on
@@ -138,8 +143,7 @@ def _selected(  # noqa: PLR0913, PLR0917 -- what a list depends on
         own = {name for name in own if reader.may_read(name)}
     if queue and not reader.may_name(QueueName(queue), model):
         return
-    kind: Kind = "Any" if action == "Any" else "Wait" if action == "Wait" else "Decided"
-    for decision in model.history.newest_first(kind):
+    for decision in model.history.newest_first(_kind(action)):
         if (
             since <= decision.at <= until
             and (action in {"Any", "Decided", decision.action})

@@ -6,7 +6,7 @@ from dataclasses import replace
 import msgspec
 import pytest
 
-from console.history import History, MomentAnswer
+from console.history import History, MomentAnswer, Replica
 from console.reader import Reader
 from console.views.decisions import decisions_about
 from console.views.timeline import timeline
@@ -327,6 +327,12 @@ def test_history_is_bounded(monkeypatch):
     newest = [logged.at for logged in history.newest_first("Decided")]
     assert newest == [NOW + 1000 * number for number in range(49, 44, -1)]
     assert len(list(history.newest_first("Any"))) == 15
+    assert history.since("Any") is None
+    history._replicas["pod-1"] = Replica(since=NOW)
+    since = {kind: history.since(kind) for kind in ("Decided", "Wait", "Any")}
+    assert since == {"Decided": NOW + 45_000, "Wait": NOW + 40_000, "Any": NOW + 45_000}
+    history.add(decision(60 + number, "Wait") for number in range(10))
+    assert history.since("Any") == NOW + 60_000
 
 
 async def test_page_of_a_stream_shows_new_decisions(console, model):
