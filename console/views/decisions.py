@@ -1,5 +1,6 @@
 """Past decisions: the list, those of the overview, and those while one workload waited."""
 
+import re
 from collections.abc import Collection, Iterable, Iterator
 from datetime import UTC, datetime
 from itertools import islice
@@ -31,7 +32,10 @@ if TYPE_CHECKING:
 
 #: Without a choice, admissions, evictions, nominations and reservations are listed, but no changed pending reasons.
 ACTIONS = ("Decided", "Any", "Admit", "Evict", "Wait", "Keep", "Requeue")
-_MINUTE_CHARACTERS = len("2026-11-23T14:02")
+#: A time of a form, without seconds or the time of day where these are left out.
+_TIME = re.compile(r"\d{4}-?\d\d-?\d\d(?:.([\d:.,]*).*)?", re.DOTALL)
+#: Milliseconds that a time means, by the digits of its time of day.
+_PERIODS = {0: 86_400_000, 2: 3_600_000, 4: 60_000, 6: 1_000}
 #: Decisions on the overview, and admissions while one workload waited.
 _RECENT, _EARLIER = 8, 5
 
@@ -83,7 +87,7 @@ class DecisionsView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=T
 def parse_time(text: str, *, is_end: bool = False) -> int | None:
     """Return a time of a form in milliseconds, ``None`` without one; in UTC unless it names its zone.
 
-    A time without seconds is the beginning of the minute, or its end. Raises `BadQueryError`.
+    A day, or a time without seconds or milliseconds, is its beginning or end. Raises `BadQueryError`.
     """
     if not text:
         return None
@@ -95,7 +99,10 @@ def parse_time(text: str, *, is_end: bool = False) -> int | None:
         raise BadQueryError("write a time as 2026-11-23T14:02 or 2026-11-23T14:02:11.250Z, in UTC") from error
     if not 0 <= at < 10**14:
         raise BadQueryError("the time must be after 1970 and before 5138")
-    return at + 59_999 if is_end and len(text.rstrip("Z")) == _MINUTE_CHARACTERS else at
+    written = _TIME.fullmatch(text)
+    if not is_end or written is None:
+        return at
+    return at + _PERIODS.get(sum(map(str.isdigit, written[1] or "")), 1) - 1
 
 
 def exact_time(at: int) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from console.history import History, MomentAnswer, Replica
 from console.reader import Reader
-from console.views.decisions import decisions_about
+from console.views.decisions import decisions_about, exact_time, parse_time
 from console.views.timeline import timeline
 from controller.api.visibility import DecidedCluster, LoggedDecision
 from controller.engine.policy import Ageing, EvictionPolicy, Policy
@@ -63,6 +63,25 @@ async def test_time_range_in_minutes_has_its_last_minute(console, model):
     assert [row["name"] for row in listed] == ["job-39", "job-0"]
     for bad in ("since=yesterday", "until=2026-13-01", "since=9999-12-31T23:59:59", "action=Delete", "page=0"):
         assert await console.status(f"/api/v1/decisions?{bad}") == 400
+
+
+@pytest.mark.parametrize(
+    ("text", "last"),
+    [
+        ("2026-11-23", "2026-11-23T23:59:59.999Z"),
+        ("20261123", "2026-11-23T23:59:59.999Z"),
+        ("2026-11-23T14Z", "2026-11-23T14:59:59.999Z"),
+        ("2026-11-23T14:02", "2026-11-23T14:02:59.999Z"),
+        ("2026-11-23 14:02Z", "2026-11-23T14:02:59.999Z"),
+        ("2026-11-23T14:02+00:00", "2026-11-23T14:02:59.999Z"),
+        ("2026-11-23T14:02-01:30", "2026-11-23T15:32:59.999Z"),
+        ("2026-11-23T14:02:11Z", "2026-11-23T14:02:11.999Z"),
+        ("2026-11-23T14:02:11.250Z", "2026-11-23T14:02:11.250Z"),
+    ],
+)
+def test_end_of_a_time_range_includes_what_is_not_written(text, last):
+    assert exact_time(parse_time(text, is_end=True)) == last
+    assert parse_time(text) <= parse_time(text, is_end=True)
 
 
 async def test_tenant_sees_others_as_counts(console, model):
