@@ -180,7 +180,8 @@ class Analysis(msgspec.Struct, frozen=True):
     start: Start | None
     changes: tuple[Change, ...]
     remedy: str
-    others: int = 0
+    reason: str
+    """What the remedy ends: the workload may be pending for another reason when it is shown."""
 
 
 class WorkloadView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
@@ -259,7 +260,8 @@ def analyse(snapshot: Snapshot, uid: WorkloadUid) -> Analysis:
     forecast = start_forecasts(snapshot, [workload]).get(uid)
     reports = counterfactual_reports(snapshot, workload) or ()
     changes = tuple(Change(report.change, report.dimension, report.before, report.after) for report in reports)
-    return Analysis(start_of(forecast) if forecast is not None else None, changes, remedy)
+    start = start_of(forecast) if forecast is not None else None
+    return Analysis(start, changes, remedy, refusal.reason if refusal is not None else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +309,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         hyperjob=_hyperjob(model, workload),
         reason=visible.reason if visible else "",
         message=pending_message(visible) if visible else "",
-        remedy=analysis.remedy if analysis is not None and reader.all_workloads else "",
+        remedy=_remedy(analysis, refusal, reader),
         position=snapshot.state.position(workload) if pending else None,
         of=snapshot.state.pending_count(workload.queue) if pending else None,
         raised_priority=snapshot.state.raised_priority(workload),
@@ -327,6 +329,13 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         record=_record(binding),
         commands=_commands(workload),
     )
+
+
+def _remedy(analysis: Analysis | None, refusal: Refusal | None, reader: Reader) -> str:
+    """Return what ends the reason of now, empty where the analysis is about another one, or names other workloads."""
+    if analysis is None or refusal is None or analysis.reason != refusal.reason or not reader.all_workloads:
+        return ""
+    return analysis.remedy
 
 
 def _data(snapshot: Snapshot, workload: Workload, reader: Reader) -> tuple[DataReport, ...]:

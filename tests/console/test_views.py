@@ -43,6 +43,15 @@ async def test_workload_page_says_what_would_admit_it(tmp_path):
         assert own["hiddenChanges"] >= 1
 
 
+@pytest.mark.parametrize(("reason", "shown"), [("ExceedsTotalCapacity", "add 4 cpu"), ("QueueClosed", "")])
+def test_remedy_of_another_reason_is_not_shown(tmp_path, reason, shown):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
+    workload = next(iter(model.snapshot.observed.values()))
+    insights = Insights(Forecasts(), Analysis(None, (), "add 4 cpu", reason))
+    view = workload_view(model, workload, Reader("op", all_workloads=True), insights)
+    assert (view.reason, view.remedy) == ("ExceedsTotalCapacity", shown)
+
+
 @pytest.mark.parametrize(
     ("start", "status", "on_page", "in_list"),
     [
@@ -57,7 +66,7 @@ def test_pages_say_what_is_known_of_a_start(tmp_path, start, status, on_page, in
     model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
     reader = Reader("op", all_workloads=True)
     workload = next(iter(model.snapshot.observed.values()))
-    analysis = Analysis(start, (), "") if not status else None
+    analysis = Analysis(start, (), "", "") if not status else None
     view = workload_view(model, workload, reader, Insights(Forecasts(), analysis, status))
     view = msgspec.structs.replace(view, has_run_times=True)
     assert on_page in render("workload.html", view, Query(), path="", title="")
