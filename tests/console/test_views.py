@@ -160,6 +160,14 @@ async def test_queues_are_sorted_by_usage_ratio(tmp_path):
     assert shares == [("infinite", None), ("within", 1.0), ("idle", None)]
 
 
+async def test_one_object_is_counted_in_the_singular(tmp_path):
+    jobs = pending_job("one", "train", "a"), pending_job("two", "other", "b")
+    async with console_of(model_of(tmp_path, queue("a"), queue("b"), cluster("m1"), *jobs)) as console:
+        text = await console.text("/", "one")
+    assert "<b>1</b><span>cluster</span>" in text
+    assert "1 other queue:" in text
+
+
 async def test_tree_links_every_queue(tmp_path):
     queues = [queue("parent"), *(queue(f"child-{number}", parent="parent") for number in range(5))]
     model = model_of(tmp_path, *queues, cluster("m1"), pending_job("one", "train", "child-1"))
