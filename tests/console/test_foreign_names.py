@@ -26,7 +26,7 @@ from controller.reporting.redaction import ANOTHER_WORKLOAD
 from tests.console.consoles import new_model
 from tests.draws import draws
 from tests.engine import worlds
-from tests.history.logs import Log, moment_at
+from tests.history.logs import DEFAULT, Log, moment_at
 
 DECISION_FILTERS = [{}, {"sort": "oldest"}, {"namespace": "two"}, {"q": "job-1"}, {"queue": "q1"}, {"action": "Wait"}]
 
@@ -95,7 +95,7 @@ def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, wor
     policy = replace(policy, advance_reservations=tuple(reserved))
     state = worlds.build(policy, *queues, *clusters, *workloads)
     model = model_of_state(state)
-    decisions, moment = logged(queues, clusters, workloads)
+    decisions, moment = logged(queues, clusters, workloads, policy)
     model.history.add(decisions)
     renders = Renders(model, None, _Analyses(moment))
     other = workloads[blocker % len(workloads)]
@@ -143,10 +143,10 @@ class _Analyses:
         return SimpleNamespace(answer=self._moment) if key[0] == "moment" else None
 
 
-def logged(queues, clusters, workloads):
+def logged(queues, clusters, workloads, policy=DEFAULT):
     """Return the history and the moment of a log of the same world."""
     with TemporaryDirectory() as folder:
-        log = Log(Path(folder) / "log", now=worlds.NOW)
+        log = Log(Path(folder) / "log", now=worlds.NOW, policy=policy)
         log.world(queues, clusters)
         log.submit(*workloads)
         log.plan()
