@@ -4,6 +4,7 @@ import itertools
 import json
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any
 
 from tests.deterministic.apiserver import ApiServer
@@ -72,6 +73,7 @@ ROOTS = {
 }
 
 
+@lru_cache(maxsize=64)
 def timestamp(seconds: float) -> str:
     """Return a time of day, in seconds since the start."""
     return datetime.fromtimestamp(EPOCH + seconds, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
