@@ -16,19 +16,14 @@ GOLDEN = Path(__file__).parents[1] / "golden"
 
 COMMANDS = {
     "plan.txt": ["plan"],
-    "plan.json": ["plan", "-o", "json"],
     "queues.txt": ["queues"],
-    "queues.json": ["queues", "-o", "json"],
     "pending.txt": ["pending"],
     "pending.json": ["pending", "-o", "json"],
     "clusters.txt": ["clusters"],
-    "clusters.json": ["clusters", "-o", "json"],
     "explain-waiting.txt": ["explain", "job", "pretrain", "-n", "ml"],
-    "explain-waiting.json": ["explain", "job", "pretrain", "-n", "ml", "-o", "json"],
     "explain-blocked-by-head.txt": ["explain", "job", "backfill", "-n", "ml"],
     "explain-next.txt": ["explain", "job", "finetune", "-n", "ml"],
     "explain-admitted.txt": ["explain", "job", "running", "-n", "ml"],
-    "explain-admitted.json": ["explain", "job", "running", "-n", "ml", "-o", "json"],
     "explain-finished.txt": ["explain", "job", "done", "-n", "ml"],
     "explain-queue-missing.txt": ["explain", "job", "sweep", "-n", "lab"],
 }
