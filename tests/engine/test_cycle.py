@@ -55,18 +55,6 @@ def test_the_order_of_the_input_does_not_matter(objects, random):
 
 
 @worlds
-@given(states(), st.integers(1, 5))
-def test_sliced_plans_together_equal_one_plan(objects, most):
-    whole, sliced = objects.engine(), objects.engine()
-    plan = whole.plan(NOW)
-    slices = [sliced.plan(NOW, most=most)]
-    while slices[-1].is_cut:
-        slices.append(sliced.plan(NOW, most=most))
-    assert [decision for part in slices for decision in part.decisions] == [*plan.decisions]
-    assert sliced.last_reasons == whole.last_reasons
-
-
-@worlds
 @given(states())
 def test_usage_equals_the_charges_of_all_workloads(objects):
     state = objects.engine()

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from controller.engine.engine import Engine
-from controller.engine.plan import Evict, Plan
+from controller.engine.plan import Evict
 from controller.engine.policy import EvictionPolicy, Policy
 from controller.engine.reasons import EvictionReason, Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
@@ -18,13 +18,6 @@ WORLD = {
     "queues": [{"name": "q"}],
     "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}, "count": 2}],
 }
-
-
-def test_plan_without_changes_is_empty():
-    scenario = Scenario(WORLD)
-    scenario.play({})
-    patience_ends_at = scenario.now + 600_000
-    assert scenario.state.plan(scenario.now) == Plan(wake_at=patience_ends_at)
 
 
 def test_admission_changes_only_state_admission_and_nomination():

@@ -1,6 +1,8 @@
 """Runs the engine on a state of the reference model."""
 
 from controller.engine.plan import Admit, Plan
+from controller.engine.reasons import Reason
+from controller.engine.state.workloads import WorkloadUid
 from tests.engine.worlds import NOW, Objects
 from tests.reference.state import Decision
 
@@ -12,14 +14,15 @@ def plan(objects: Objects) -> list[Decision]:
     return decisions(objects.engine(LONG_AGO).plan(NOW))
 
 
-def plan_in_parts(objects: Objects, most: int) -> list[Decision]:
-    """Return the engine's decisions in plans of at most *most* decisions each."""
+def plan_in_parts(objects: Objects, most: int | None) -> tuple[list[Decision], dict[WorkloadUid, Reason]]:
+    """Return decisions and pending reasons of plans of at most *most* decisions each."""
     played = objects.engine(LONG_AGO)
     parts = [played.plan(NOW, most=most)]
     while parts[-1].is_cut:
         parts.append(played.plan(NOW, most=most))
     made = tuple(decision for part in parts for decision in part.decisions)
-    return decisions(Plan(made, record_updates=tuple(note for part in parts for note in part.record_updates)))
+    notes = tuple(note for part in parts for note in part.record_updates)
+    return decisions(Plan(made, record_updates=notes)), dict(played.last_reasons)
 
 
 def decisions(engine_plan: Plan) -> list[Decision]:

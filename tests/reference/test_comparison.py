@@ -10,7 +10,7 @@ from tests.engine.worlds import Objects
 from tests.reference import engine, generator, order
 from tests.reference.state import Decision, State
 
-Decide = Callable[[Objects], list[Decision] | list[list[Decision]]]
+Decide = Callable[[Objects], object]
 MOST = 1, 2, 3
 
 
@@ -42,11 +42,11 @@ def by_reference(state: Objects) -> list[Decision]:
     return order.plan(State.of(state))
 
 
-def in_one(state: Objects) -> list[list[Decision]]:
-    return [engine.plan(state)] * len(MOST)
+def in_one(state: Objects) -> object:
+    return [engine.plan_in_parts(state, None)] * len(MOST)
 
 
-def in_parts(state: Objects) -> list[list[Decision]]:
+def in_parts(state: Objects) -> object:
     return [engine.plan_in_parts(state, most) for most in MOST]
 
 
