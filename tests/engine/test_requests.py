@@ -59,6 +59,9 @@ def job(*tasks: Task, min_available: int = 0) -> JobTemplate:
             pod(limited(cpu=1000), container(cpu=500)), resources(cpu=1500), id="limits-default-per-container"
         ),
         pytest.param(
+            pod(Container(requests={"cpu": 0}, limits={"cpu": 1000})), {}, id="a-zero-request-is-not-the-limit"
+        ),
+        pytest.param(
             pod(container(cpu=100), init=(limited(cpu=900),)),
             resources(cpu=900),
             id="limits-default-for-init-containers",
