@@ -1,6 +1,7 @@
 """Informers of configured kinds, as the configuration changes."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from typing import Any
 
 from controller.api.configuration import VolcanoGlobalConfiguration
@@ -13,6 +14,8 @@ from tests.scripted_server import answering, listing, refusing, scripted_server,
 from tests.waiting import LIMIT_SECONDS, poll
 
 DEPLOYMENT, CRON_JOB = ApiKind("apps/v1", "Deployment"), ApiKind("batch/v1", "CronJob")
+SERVED = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
+GROUP_PATH, PATH = "/apis/apps/v1", "/apis/apps/v1/deployments"
 
 
 async def test_kind_added_during_discovery_is_waited_for(tmp_path):
@@ -22,15 +25,15 @@ async def test_kind_added_during_discovery_is_waited_for(tmp_path):
     async def slowly(request):
         asked.set()
         await go_on.wait()
-        return await answering(200, {"resources": [{"name": "deployments", "kind": "Deployment"}]})(request)
+        return await answering(200, SERVED)(request)
 
     async def after_all(request):
         assert not kinds.synced.is_set()
         return await answering(200, {"resources": []})(request)
 
     async with scripted_server() as server:
-        server.says("GET", "/apis/apps/v1", slowly)
-        server.says("GET", "/apis/apps/v1/deployments", listing(version=1))
+        server.says("GET", GROUP_PATH, slowly)
+        server.says("GET", PATH, listing(version=1))
         server.says("GET", "/apis/batch/v1", after_all)
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             informers: dict[str, Informer[Any]] = {}
@@ -46,53 +49,48 @@ async def test_kind_added_during_discovery_is_waited_for(tmp_path):
             running.cancel()
 
 
-async def test_kind_that_is_no_longer_served_blocks_nothing(tmp_path):
-    """Its CRD was deleted, and then a change of the configuration lists all kinds again."""
-    served = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    group_path, path = "/apis/apps/v1", "/apis/apps/v1/deployments"
+@asynccontextmanager
+async def watching_deployments(tmp_path, watch, *, interval_seconds):
+    """Yield a server that serves Deployments, and their informers; watches get the answer *watch*."""
     async with scripted_server() as server:
-        server.says("GET", group_path, answering(200, served))
-        server.says("GET", path, listing(version=1))
-        server.says("WATCH", path, refusing(404, "not found"))
+        server.says("GET", GROUP_PATH, answering(200, SERVED))
+        server.says("GET", PATH, listing(version=1))
+        server.says("WATCH", PATH, watch)
         async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
             informers: dict[str, Informer[Any]] = {}
             kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, options=WatchOptions())
-            kinds.discovery_interval_seconds = 0.1
+            kinds.discovery_interval_seconds = interval_seconds
             kinds.set_kinds([DEPLOYMENT])
             running = group.create_task(kinds.run())
-            await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched")
-            for gone in (group_path, path):
-                server.says("GET", gone, refusing(404, "not found"))
-            kinds.set_kinds([DEPLOYMENT])
-            informers["deployments.apps"].relist()
-            await poll(lambda: not informers, "stopped")
-            server.says("GET", path, listing(version=2))
-            server.says("GET", group_path, answering(200, served))
-            await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched again")
+            yield server, kinds, informers
             running.cancel()
+
+
+async def test_kind_that_is_no_longer_served_blocks_nothing(tmp_path):
+    """Its CRD was deleted, and then a change of the configuration lists all kinds again."""
+    not_found = refusing(404, "not found")
+    async with watching_deployments(tmp_path, not_found, interval_seconds=0.1) as (server, kinds, informers):
+        await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched")
+        for path in (GROUP_PATH, PATH):
+            server.says("GET", path, not_found)
+        kinds.set_kinds([DEPLOYMENT])
+        informers["deployments.apps"].relist()
+        await poll(lambda: not informers, "stopped")
+        server.says("GET", PATH, listing(version=2))
+        server.says("GET", GROUP_PATH, answering(200, SERVED))
+        await poll(lambda: [informer.is_synced for informer in informers.values()] == [True], "watched again")
 
 
 async def test_kind_that_is_no_longer_permitted_blocks_no_new_leader(tmp_path):
-    served = {"resources": [{"name": "deployments", "kind": "Deployment"}]}
-    path = "/apis/apps/v1/deployments"
-    async with scripted_server() as server:
-        server.says("GET", "/apis/apps/v1", answering(200, served))
-        server.says("GET", path, listing(version=1))
-        server.says("WATCH", path, watching(then="hang"))
-        async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api, asyncio.TaskGroup() as group:
-            informers: dict[str, Informer[Any]] = {}
-            kinds = DynamicInformers(api, Store(VolcanoGlobalConfiguration()), informers, options=WatchOptions())
-            kinds.discovery_interval_seconds = 3600
-            kinds.set_kinds([DEPLOYMENT])
-            running = group.create_task(kinds.run())
-            await poll(lambda: server.seen("WATCH") and not kinds._unsynced, "watched")
-            server.says("GET", path, refusing(403))
-            [informer] = informers.values()
-            informer._listed_at -= 6
-            informer.catch_up()
-            kinds.look_up()
-            await poll(lambda: not informers, "stopped")
-            running.cancel()
+    hang = watching(then="hang")
+    async with watching_deployments(tmp_path, hang, interval_seconds=3600) as (server, kinds, informers):
+        await poll(lambda: server.seen("WATCH") and not kinds._unsynced, "watched")
+        server.says("GET", PATH, refusing(403))
+        [informer] = informers.values()
+        informer._listed_at -= 6
+        informer.catch_up()
+        kinds.look_up()
+        await poll(lambda: not informers, "stopped")
 
 
 async def test_changed_kinds_list_only_bindings_and_templates_again(tmp_path):

@@ -450,15 +450,12 @@ def test_ties_of_static_weights_depend_on_the_template(uid, spec, reverses_ties)
     assert workload.requirements.reverses_ties is reverses_ties
 
 
+ADMITTED_ON_M1 = {"uid": "rb-web", "queue": "a", "clusters": ("m1",), "admitted_at": datetime(2026, 1, 2, tzinfo=UTC)}
+
+
 @pytest.mark.parametrize(("replicas", "awaits_start"), [(0, False), (4, True)])
 def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
-    record = admission_record(
-        "rb-web",
-        queue="a",
-        charge={"cpu": "2", "pods": "4"},
-        clusters=("m1",),
-        admitted_at=datetime(2026, 1, 2, tzinfo=UTC),
-    )
+    record = admission_record(charge={"cpu": "2", "pods": "4"}, **ADMITTED_ON_M1)
     raw_binding = deployment_binding(
         paused=False, clusters=[{"name": "m1"}], record=record, statuses={"m1": {}}, spec={"replicas": replicas}
     )
@@ -494,13 +491,7 @@ def test_workload_with_a_suspended_template_is_not_admitted(suspension, hold):
 
 @pytest.mark.parametrize("is_suspended", [True, False])
 def test_admitted_job_with_a_suspended_template_awaits_no_start(is_suspended):
-    record = admission_record(
-        "rb-web",
-        queue="a",
-        charge={"cpu": "2", "pods": "2"},
-        clusters=("m1",),
-        admitted_at=datetime(2026, 1, 2, tzinfo=UTC),
-    )
+    record = admission_record(charge={"cpu": "2", "pods": "2"}, **ADMITTED_ON_M1)
     workload = heard_batch_job(
         {"parallelism": 2, "suspend": is_suspended},
         paused=False,

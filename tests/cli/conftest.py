@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from controller.cli.__main__ import main
-from tests.cli.manifests import NOW, write
+from tests.cli.manifests import NOW, cluster, job, queue, running, write
 
 
 @dataclass(frozen=True)
@@ -78,3 +78,17 @@ def explain(run, tmp_path) -> Callable[..., Ended]:
         return run("explain", "job", name, "-f", write(tmp_path, *documents), "-o", output, "--now", now)
 
     return explain
+
+
+@pytest.fixture
+def state(tmp_path) -> str:
+    """Return the path of a file with a running job, one that the next cycle admits, and one that waits."""
+    return write(
+        tmp_path,
+        cluster("m", {"cpu": 4}),
+        queue("a"),
+        queue("b", capability={"cpu": 4}),
+        *running("old", {"cpu": 1}, on="m", queue="b"),
+        job("next", {"cpu": 2}, queue="a"),
+        job("big", {"cpu": 9}, queue="a", labels={"app": "train"}),
+    )

@@ -29,20 +29,6 @@ from tests.cli.manifests import (
 )
 
 
-@pytest.fixture
-def state(tmp_path):
-    """Return the path of a file with a running job, one that the next cycle admits, and one that waits."""
-    return write(
-        tmp_path,
-        cluster("m", {"cpu": 4}),
-        queue("a"),
-        queue("b", capability={"cpu": 4}),
-        *running("old", {"cpu": 1}, on="m", queue="b"),
-        job("next", {"cpu": 2}, queue="a"),
-        job("big", {"cpu": 9}, queue="a", labels={"app": "train"}),
-    )
-
-
 def test_usage_is_the_current_one_with_the_next_cycle_on_request(run, state):
     queues = run("queues", "-f", state, "-o", "json", "--now", NOW).answer["queues"]
     usage = {report["name"]: (report["allocated"]["cpu"], report["pending"], report["admitted"]) for report in queues}

@@ -7,7 +7,7 @@ import pytest
 
 from controller.cli.__main__ import app
 from docs.generate_schema import PATH, REPORTS, schema
-from tests.cli.manifests import NOW, cluster, job, queue, running, write
+from tests.cli.manifests import NOW
 from tests.files import EXAMPLES
 from tests.reporting.decision_log.recording import RecordedLife, encode
 
@@ -20,19 +20,6 @@ def assert_valid(answer, report):
     assert set(members["required"]) <= set(answer) <= set(members["properties"])
     # The schema of nested members is generated from the same types.
     msgspec.convert(answer, REPORTS[report][0])
-
-
-@pytest.fixture
-def state(tmp_path):
-    return write(
-        tmp_path,
-        cluster("m", {"cpu": 4}),
-        queue("a"),
-        queue("b", capability={"cpu": 4}),
-        *running("old", {"cpu": 1}, on="m", queue="b"),
-        job("next", {"cpu": 2}, queue="a"),
-        job("big", {"cpu": 9}, queue="a"),
-    )
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,11 @@ async def submit(admin, manifest):
     await admin.create(HYPERJOBS.item_path(NAMESPACE, "").rstrip("/"), msgspec.json.encode(body))
 
 
-async def gone(admin, resource, name):
-    async def is_gone():
-        return await exists(admin, resource, name, seconds=0.05) is None
-
-    await poll(is_gone, f"{name} gone")
+async def find(admin, name):
+    """Return the Job of this name, or ``None``."""
+    with suppress(NotFound):
+        return await admin.get(JOBS.item_path(NAMESPACE, name))
+    return None
 
 
 def binding_on(cluster, template_uid="", phase="Completed"):
@@ -92,15 +92,6 @@ def unstarted(placed=lambda key: None):
     return controller
 
 
-async def exists(admin, resource, name, *, seconds=10):
-    for _ in range(int(seconds / 0.05)):
-        try:
-            return await admin.get(resource.item_path(NAMESPACE, name))
-        except NotFound:
-            await asyncio.sleep(0.05)
-    return None
-
-
 async def test_controller_starts_after_crds_are_installed(plane):
     names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
     for name in names:
@@ -110,7 +101,7 @@ async def test_controller_starts_after_crds_are_installed(plane):
         assert controller.caches == {}
         await asyncio.to_thread(apply_files, plane.admin, OUR_CRDS)
         await submit(admin, document(replicated("t"), name="late"))
-        assert await exists(admin, JOBS, "late-t-0")
+        await poll(lambda: find(admin, "late-t-0"), "late-t-0")
         assert controller.caches.keys() == {*names}
 
 
@@ -119,13 +110,15 @@ async def test_writes_need_leadership_and_capacity(plane):
     async with running_controller(plane, capacity=lambda: rooms[0], may_write=allowed.is_set) as (controller, admin):
         await submit(admin, document(replicated("t"), name="standby"))
         await submit(admin, document(AUTO, name="wide"))
-        assert await exists(admin, JOBS, "standby-t-0", seconds=1) is None
+        await asyncio.sleep(1)
+        assert await find(admin, "standby-t-0") is None
         allowed.set()
-        assert await exists(admin, JOBS, "standby-t-0")
-        assert await exists(admin, JOBS, "wide-t-0", seconds=1) is None
+        await poll(lambda: find(admin, "standby-t-0"), "standby-t-0")
+        await asyncio.sleep(1)
+        assert await find(admin, "wide-t-0") is None
         rooms[0] = gpus(a=4)
         controller.wake()
-        assert await exists(admin, JOBS, "wide-t-0")
+        await poll(lambda: find(admin, "wide-t-0"), "wide-t-0")
 
 
 async def test_error_of_one_hyperjob_does_not_block_others(plane):
@@ -134,7 +127,7 @@ async def test_error_of_one_hyperjob_does_not_block_others(plane):
     async with running_controller(plane, capacity=lambda: gpus(a=8)) as (_, admin):
         await submit(admin, document(AUTO, name="broken", clusterAffinity=affinity))
         await submit(admin, document(replicated("t"), name="sound"))
-        assert await exists(admin, JOBS, "sound-t-0")
+        await poll(lambda: find(admin, "sound-t-0"), "sound-t-0")
         status = msgspec.json.decode(await admin.get(HYPERJOBS.item_path(NAMESPACE, "broken")))["status"]
         assert "operator 'Near' is unknown" in status["message"]
 
@@ -241,7 +234,7 @@ async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
     clusters = ["a"]
     async with running_controller(plane, placed=lambda key: binding_on(clusters[0])) as (controller, admin):
         await submit(admin, document(replicated("t"), name="llm"))
-        assert await exists(admin, JOBS, "llm-t-0")
+        await poll(lambda: find(admin, "llm-t-0"), "llm-t-0")
         path = JOBS.item_path(NAMESPACE, "llm-t-0")
         ended = msgspec.json.encode({"status": {"state": {"phase": "Completed"}}})
         await admin.patch(f"{path}/status", ended, kind="merge")
@@ -253,5 +246,5 @@ async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
         await poll(phase, "the end", until=lambda reached: reached == "Completed")
         clusters[0] = "b"
         controller.wake()
-        await gone(admin, JOBS, "llm-t-0")
+        await poll(lambda: find(admin, "llm-t-0"), "its deletion", until=lambda job: job is None)
         assert await phase() == "Completed"

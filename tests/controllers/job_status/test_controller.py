@@ -42,18 +42,23 @@ class ValidatingApi(RejectingApi):
         self.written = path
 
 
+def dependencies(**more: Any) -> JobStatusDependencies:
+    """Return what the controller of an idle leader without workloads depends on, unless *more* replaces it."""
+    usual = {
+        "state": lambda: SimpleNamespace(workloads={}),
+        "may_write": lambda: True,
+        "is_enabled": lambda: True,
+        "is_busy": lambda: False,
+        "record_event": lambda _: None,
+        "per_second": 100,
+    }
+    return JobStatusDependencies(**{**usual, **more})
+
+
 def test_rejected_status_delays_no_other_job():
     async def main() -> ValidatingApi:
         loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
-        needed: Any = JobStatusDependencies(
-            state=lambda: SimpleNamespace(workloads={}),
-            may_write=lambda: True,
-            is_enabled=lambda: True,
-            is_busy=lambda: False,
-            record_event=lambda _: None,
-            per_second=100,
-        )
-        controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
+        controller = JobStatusController(api, store, dependencies(), clock=lambda: int(loop.time() * 1000))
         for name in (*(f"invalid-{number}" for number in range(9)), "train"):
             store.jobs.upsert(store.jobs.decode(objects.job(name)))
             status = PendingStatus(Reason.NO_MATCHING_POLICY, str, 0)
@@ -73,14 +78,7 @@ def test_statuses_enabled_later_are_written_for_unselected_jobs():
 
     async def main() -> ValidatingApi:
         loop, store, api = asyncio.get_running_loop(), objects.complete_store(), ValidatingApi()
-        needed: Any = JobStatusDependencies(
-            state=lambda: SimpleNamespace(workloads={}),
-            may_write=lambda: True,
-            is_enabled=lambda: bool(enabled),
-            is_busy=lambda: False,
-            record_event=lambda event: events.append(event.reason),
-            per_second=100,
-        )
+        needed = dependencies(is_enabled=lambda: bool(enabled), record_event=lambda event: events.append(event.reason))
         created_at = objects.CREATED_MS
         controller = JobStatusController(api, store, needed, clock=lambda: created_at + int(loop.time() * 1000))
         store.jobs.upsert(store.jobs.decode(objects.job()))
@@ -99,14 +97,8 @@ def test_statuses_enabled_later_are_written_for_unselected_jobs():
 def test_refused_job_gets_a_status_after_karmada_has_removed_it():
     async def main() -> ValidatingApi:
         loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
-        needed: Any = JobStatusDependencies(
-            state=lambda: SimpleNamespace(workloads={"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}),
-            may_write=lambda: True,
-            is_enabled=lambda: True,
-            is_busy=lambda: False,
-            record_event=lambda _: None,
-            per_second=100,
-        )
+        workloads = {"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}
+        needed = dependencies(state=lambda: SimpleNamespace(workloads=workloads))
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())
         for refused in ({}, {"m1": "no queue 'a'"}):
@@ -135,13 +127,8 @@ def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at:
         store.bindings.upsert(store.bindings.decode(objects.binding()))
         (binding,) = store.bindings
         workloads = {binding.uid: SimpleNamespace(state=WorkloadState.PENDING)}
-        needed: Any = JobStatusDependencies(
-            state=lambda: SimpleNamespace(workloads=workloads),
-            may_write=lambda: True,
-            is_enabled=lambda: True,
-            is_busy=lambda: loop.time() < busy_until,
-            record_event=lambda _: None,
-            per_second=100,
+        needed = dependencies(
+            state=lambda: SimpleNamespace(workloads=workloads), is_busy=lambda: loop.time() < busy_until
         )
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())
