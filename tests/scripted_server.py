@@ -108,6 +108,19 @@ def refusing(status: int, message: str = "no", *, retry_after: float | None = No
     return answering(status, {"kind": "Status", "code": status, "message": message, "details": details})
 
 
+async def silent(_: web.Request) -> web.StreamResponse:
+    """Send no answer."""
+    await asyncio.sleep(10)
+    return web.Response()
+
+
+async def cut(request: web.Request) -> web.StreamResponse:
+    """Close the connection without an answer."""
+    if request.transport:
+        request.transport.abort()
+    return await silent(request)
+
+
 def event(kind: str, obj: dict[str, Any]) -> bytes:
     return json.dumps({"type": kind, "object": obj}).encode() + b"\n"
 

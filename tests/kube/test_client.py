@@ -1,6 +1,5 @@
 """The API client against a failing server, and against a real one."""
 
-import asyncio
 import json
 import ssl
 import stat
@@ -30,7 +29,17 @@ from controller.kube.errors import (
 )
 from controller.kube.kubeconfig import KubeconfigError, load_access
 from tests.authority import Authority
-from tests.scripted_server import ScriptedServer, answering, paging, refusing, scripted_server, thing, watching
+from tests.scripted_server import (
+    ScriptedServer,
+    answering,
+    cut,
+    paging,
+    refusing,
+    scripted_server,
+    silent,
+    thing,
+    watching,
+)
 
 THINGS = "/apis/example.io/v1/things"
 THING = "/apis/example.io/v1/namespaces/ns/things/a"
@@ -77,15 +86,6 @@ async def test_error_without_status_object_is_read(server, api):
     with pytest.raises(ServerError, match="upstream is away") as caught:
         await api.get(THING)
     assert caught.value.retry_after == 7
-
-
-async def silent(_):
-    await asyncio.sleep(5)
-
-
-async def cut(request):
-    request.transport.abort()
-    await asyncio.sleep(1)
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from controller.scheduling.actuator import Actuator, RateLimiter, RateLimits
 from controller.scheduling.writes import Write
 from tests.cache.fake_event_handler import upsert
 from tests.cache.objects import binding, raw
-from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
+from tests.scripted_server import ScriptedServer, answering, cut, refusing, scripted_server, silent
 from tests.virtual_time import virtual_time
 from tests.waiting import LIMIT_SECONDS, poll
 
@@ -122,15 +122,6 @@ async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path):
     assert delays[0] >= 1000
     assert all(later > earlier for earlier, later in zip(delays[::2], delays[2::2], strict=False))
     assert delays[-1] > 10_000
-
-
-async def silent(_):
-    await asyncio.sleep(10)
-
-
-async def cut(request):
-    request.transport.abort()
-    await asyncio.sleep(10)
 
 
 PAUSED, RESUMED = answering(200, stored(version=6)), answering(200, stored(version=7, paused=False))
