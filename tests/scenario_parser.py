@@ -70,11 +70,11 @@ QUEUE = "name parent weight priority capability deserved guarantee reclaimable f
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
-    "asks gang replicas tasks minAvailable classes on charge shown adopted grown ran evictions preserved never held "
+    "asks gang replicas tasks minAvailable classes on charge shown adopted resized ran evictions preserved never held "
     "endsLate group reserved started unplaced moved attempts excludedClusters runs"
 )
 POLICY = (
-    "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille growth "
+    "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille resize "
     "startWithin backfill ageing advanceReservations"
 )
 EVICTION = "minRuntime maxEvictions"
@@ -308,7 +308,7 @@ def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: in
         cluster_charges=bookings,
         admitted_at=now - written["ran"] * 1000 if "ran" in written else 0,
         adopted=written.get("adopted", False),
-        resized=written.get("grown", False),
+        resized=written.get("resized", False),
         moved=written.get("moved", False),
         reported=written.get("shown", False),
     )
@@ -327,7 +327,7 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         startup_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
         tenants=tenants,
         node_shapes=tuple(map(node_shapes, written.get("nodeShapes", ()))),
-        resize=growth(written.get("growth", {})),
+        resize=resize(written.get("resize", {})),
         reclaim=eviction(written.get("reclaim")),
         preemption=eviction(written.get("preemption")),
         backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
@@ -368,7 +368,7 @@ def node_shapes(written: Mapping[str, Any]) -> NodeShapes:
     return NodeShapes(affinity(written["clusters"]), nodes)
 
 
-def growth(written: Mapping[str, Any]) -> Resize:
+def resize(written: Mapping[str, Any]) -> Resize:
     """Parse ``{action: Report, gracePeriod: 60}``, in seconds."""
     known(written, "action gracePeriod")
     return Resize(written.get("action", "Evict") == "Evict", written.get("gracePeriod", 300) * 1000)

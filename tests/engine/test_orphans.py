@@ -45,7 +45,7 @@ def test_deleted_template_does_not_shorten_the_grace_period():
 
 def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
     """D7: a resize that does not fit is charged, but its pods do not run."""
-    grown = {"name": "j", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "grown": True, "endsLate": True}
+    grown = {"name": "j", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "resized": True, "endsLate": True}
     other, following = ({"name": name, "queue": "q", "asks": {"cpu": 3}} for name in ("other", "following"))
     world = {"clusters": [{"name": "m", "has": {"cpu": 8}}], "queues": [{"name": "q"}]}
     scenario = Scenario({**world, "jobs": [grown, {**other, "on": "m"}]})
@@ -61,13 +61,13 @@ def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
 @pytest.mark.parametrize("hidden", [{"cpu": 3}, {"cpu": 1_000_000}])
 def test_resize_of_another_workload_hides_no_orphaned_charge(hidden):
     """C2: the pods of a deleted workload run on, whatever others on their cluster are charged."""
-    grown = {"name": "grown", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "grown": True}
-    late = {"name": "late", "queue": "q", "asks": hidden, "on": "m", "grown": hidden["cpu"] > 3, "endsLate": True}
+    grown = {"name": "grown", "queue": "q", "asks": {"cpu": 1_000_000}, "on": "m", "resized": True}
+    late = {"name": "late", "queue": "q", "asks": hidden, "on": "m", "resized": hidden["cpu"] > 3, "endsLate": True}
     world = {"clusters": [{"name": "m", "has": {"cpu": 8}}], "queues": [{"name": "q"}]}
     scenario = Scenario({**world, "jobs": [grown, late]})
     scenario.play({})
     scenario.play({"remove": ["late"]})
-    scenario.play({"jobs": [{**grown, "asks": {"cpu": 1}, "grown": False}]})
+    scenario.play({"jobs": [{**grown, "asks": {"cpu": 1}, "resized": False}]})
     usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
     assert usage.external_usage["cpu"] == usage.orphans.total["cpu"] == min(hidden["cpu"], 8) * 1000
 

@@ -19,10 +19,10 @@ def scenario() -> Scenario:
     """Return a queue with limit 4 and a workload of 5 that was admitted with 1."""
     return Scenario(
         {
-            "policy": {"growth": {"gracePeriod": 300}},
+            "policy": {"resize": {"gracePeriod": 300}},
             "clusters": [{"name": "m", "has": {"u": 8}}],
             "queues": [{"name": "A", "capability": {"u": 4}}],
-            "jobs": [{"name": "j", "queue": "A", "asks": {"u": 5}, "on": "m", "grown": True}],
+            "jobs": [{"name": "j", "queue": "A", "asks": {"u": 5}, "on": "m", "resized": True}],
         }
     )
 
@@ -32,12 +32,12 @@ def evicted(scenario: Scenario) -> list[str]:
     return [decision.workload.name for decision in plan.decisions if isinstance(decision, Evict)]
 
 
-def resize(scenario: Scenario, *, grown: bool) -> list[str]:
+def resize(scenario: Scenario, *, resized: bool) -> list[str]:
     """Resize the workload to 5 or back to 1, and return the evictions."""
     workload = scenario.by_name("j")
-    amounts = {name: amount if grown else amount // 5 for name, amount in _large(scenario).items()}
+    amounts = {name: amount if resized else amount // 5 for name, amount in _large(scenario).items()}
     booking = replace(workload.admission.cluster_charges[0], charge=amounts)
-    admission = replace(workload.admission, charge=amounts, cluster_charges=(booking,), resized=grown)
+    admission = replace(workload.admission, charge=amounts, cluster_charges=(booking,), resized=resized)
     scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
     return evicted(scenario)
 
@@ -51,9 +51,9 @@ def test_shrinking_briefly_does_not_restart_the_grace_period(scenario):
     assert evicted(scenario) == []
     for _ in range(4):
         scenario.now += GRACE // 4 - 1000
-        assert resize(scenario, grown=False) == []
+        assert resize(scenario, resized=False) == []
         scenario.now += 1000
-        assert resize(scenario, grown=True) == []
+        assert resize(scenario, resized=True) == []
     scenario.now += 5000
     assert evicted(scenario) == ["j"]
 
@@ -61,9 +61,9 @@ def test_shrinking_briefly_does_not_restart_the_grace_period(scenario):
 def test_used_grace_period_returns_slowly_while_fitting(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
-    resize(scenario, grown=False)
+    resize(scenario, resized=False)
     scenario.now += 24 * GRACE
-    assert resize(scenario, grown=True) == []
+    assert resize(scenario, resized=True) == []
     scenario.now += GRACE - 1
     assert evicted(scenario) == []
     scenario.now += 1
@@ -92,16 +92,16 @@ def test_repeated_refused_resizes_count_as_one_eviction(scenario):
 def test_restored_checkpoint_continues_the_grace_period(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
-    resize(scenario, grown=False)
+    resize(scenario, resized=False)
     kept = take_checkpoint(scenario.state)
     scenario.state = restore(kept.policy, kept.queues, kept.workloads, kept.history, scenario.now)
-    assert resize(scenario, grown=True) == []
+    assert resize(scenario, resized=True) == []
     scenario.now += 1000
     assert evicted(scenario) == ["j"]
 
 
 def test_resize_with_unknown_requests_never_fits(scenario):
-    resize(scenario, grown=False)
+    resize(scenario, resized=False)
     workload = scenario.by_name("j")
     unknown = replace(
         workload, admission=replace(workload.admission, resized=True), hold=Refusal(Reason.REQUESTS_UNKNOWN)
@@ -113,10 +113,10 @@ def test_resize_with_unknown_requests_never_fits(scenario):
 
 
 def test_parts_that_outgrew_the_queue_together_are_evicted_once():
-    job = {"queue": "A", "asks": {"u": 5}, "on": "m", "grown": True}
+    job = {"queue": "A", "asks": {"u": 5}, "on": "m", "resized": True}
     scenario = Scenario(
         {
-            "policy": {"growth": {"gracePeriod": 0}},
+            "policy": {"resize": {"gracePeriod": 0}},
             "clusters": [{"name": "m", "has": {"u": 16}}],
             "queues": [{"name": "A", "capability": {"u": 4}}],
             "jobs": [

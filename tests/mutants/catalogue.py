@@ -406,7 +406,7 @@ _MUTANTS = {
         ),
     },
     "controller.engine.lifecycle.resize": {
-        "never-judge-growth": (
+        "never-judge-resize": (
             "ResizeTracker.evict_rejected",
             "policy.evict and self._eviction_due_at(workload, policy) <= now",
             "False",
