@@ -156,7 +156,7 @@ def check_tree(world: state.State, asked: int) -> None:
     quota = Quota(tree, queue_limits(tree, {"cpu": world.clusters[0].allocatable["cpu"]}), charged)
     wanted = {QueueName(job.queue): {"cpu": job.requests["cpu"] + charged[job.queue]["cpu"]} for job in waiting}
     fair = {name: due.get("cpu", 0) for name, due in fair_shares(quota, wanted).items()}
-    due = shares.entitlements(slow, waiting, running)
+    due = shares.fair_shares(slow, waiting, running)
     assert fair == {name: amounts["cpu"] for name, amounts in due.items()}
     for leaf in slow.leaves():
         job = state.Job("new", leaf, {"cpu": asked}, {})

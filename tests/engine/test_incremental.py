@@ -47,9 +47,9 @@ class Life:
         self.groups = groups
         self.now = NOW
         self.exchanges = exchanges
-        patience = self.dice.choice([HeadReservationPolicy(), HeadReservationPolicy(after_ms=50, max_ms=600)])
+        reservation_policy = self.dice.choice([HeadReservationPolicy(), HeadReservationPolicy(after_ms=50, max_ms=600)])
         ageing = self.dice.choice([Ageing(), Ageing(20_000, 5, 20)])
-        self.state = Engine(self.objects.policy(head_reservation=patience, ageing=ageing))
+        self.state = Engine(self.objects.policy(head_reservation=reservation_policy, ageing=ageing))
         if exchanges:
             self.change_rules()
         self.homes = HOMES if exchanges else QUEUES
@@ -256,7 +256,7 @@ def reasons(state: Engine) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
         yield uid, state.refusal(uid)
 
 
-def entitled(state: Engine) -> dict[QueueName, dict[str, Fraction]]:
+def fair_shares(state: Engine) -> dict[QueueName, dict[str, Fraction]]:
     """Return the fair shares that are not zero; for the root, the part of its children."""
     due = state.queue_shares.fair_shares
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
@@ -281,7 +281,7 @@ def compare(seed: int, *, exchanges: bool = False, prepares: bool = False, in_pa
         decided, due = ((either.decisions, either.record_updates, either.reschedules) for either in (plan, expected))
         assert decided == due, f"seed {seed}, event {number}"
         assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
-        assert entitled(life.state) == entitled(other), f"seed {seed}, event {number}"
+        assert fair_shares(life.state) == fair_shares(other), f"seed {seed}, event {number}"
         check_reservations(life.state)
         life.now += 10
 

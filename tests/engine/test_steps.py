@@ -67,7 +67,7 @@ def measured(state: Engine, now: int) -> tuple[int, int, int]:
 
 POLICIES = [
     pytest.param(Policy(), 200, id="priority first"),
-    pytest.param(Policy(queue_order="FairShareFirst"), 200, id="entitlement first"),
+    pytest.param(Policy(queue_order="FairShareFirst"), 200, id="fair share first"),
     pytest.param(Policy(reclaim=EvictionPolicy(enabled=True)), 250, id="reclaim"),
 ]
 

@@ -34,10 +34,10 @@ async def borrowed(plane: ControlPlane, folder: Path) -> AsyncIterator[Harness]:
 async def test_preemptor_is_admitted_once_its_victim_has_stopped(plane, tmp_path):
     """A controller that starts meanwhile continues the preemption."""
     async with borrowed(plane, tmp_path) as harness:
-        await harness.karmada.job("entitled", "lender", cpu=2)
+        await harness.karmada.job("preemptor", "lender", cpu=2)
         await harness.until(lambda seen: any(seen[name].suspended for name in BORROWERS), "one is evicted")
         await harness.history.until(
-            lambda _: harness.record("entitled").get("nominatedCluster") == "m1", "the nomination is recorded"
+            lambda _: harness.record("preemptor").get("nominatedCluster") == "m1", "the nomination is recorded"
         )
         [victim] = [name for name in BORROWERS if harness.bindings()[name].suspended]
         assert (harness.record(victim)["charge"], harness.record(victim)["evictions"]) == ({}, 1)
@@ -47,9 +47,9 @@ async def test_preemptor_is_admitted_once_its_victim_has_stopped(plane, tmp_path
         await harness.controller.start()
         await harness.expect_pending_reasons()
         await harness.expect_no_writes(seconds=0.5)
-        assert harness.bindings()["entitled"].suspended
+        assert harness.bindings()["preemptor"].suspended
         await harness.karmada.delete_works(victim)
-        await harness.admitted("entitled")
-        assert harness.record("entitled")["nominatedCluster"] is None
+        await harness.admitted("preemptor")
+        assert harness.record("preemptor")["nominatedCluster"] is None
         assert harness.bindings()["earlier"].suspended
         assert sum(harness.bindings()[name].suspended for name in BORROWERS) == 1

@@ -8,7 +8,7 @@ from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT
 from tests.engine.worlds import NOW
 from tests.reference.preemption import Preemption, Reclaim, evictable
-from tests.reference.shares import Tree, entitlements
+from tests.reference.shares import Tree, fair_shares
 from tests.reference.state import (
     Amounts,
     Decision,
@@ -53,7 +53,7 @@ class Model:
         pending = [job for job in state.jobs if not job.cluster]
         self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
         self.ceilings = {queue: self.ceilings_in(queue) for queue in self.tree.queues}
-        self.due = entitlements(self.tree, self.waiting.values(), self.settled)
+        self.due = fair_shares(self.tree, self.waiting.values(), self.settled)
 
     def held_otherwise(self, job: Job) -> bool:
         if job.queue not in self.tree.leaves() or not self.tree.open(job.queue):
@@ -144,15 +144,15 @@ class Model:
         """Decide once; return whether there was a decision."""
         heads = self.heads(self.can_admit)
         if not self.reclaim:
-            return self.admit(self.first(self.entitled(heads) or heads)) or self.exchange_once()
-        if self.admit(self.first(self.entitled(heads))):
+            return self.admit(self.first(self.within_fair_shares(heads) or heads)) or self.exchange_once()
+        if self.admit(self.first(self.within_fair_shares(heads))):
             return True
         has_exchanged = False
         while self.exchange_once():
             has_exchanged = True
         return has_exchanged or self.admit(self.first(heads))
 
-    def entitled(self, heads: dict[str, Job]) -> dict[str, Job]:
+    def within_fair_shares(self, heads: dict[str, Job]) -> dict[str, Job]:
         """Return the heads within their fair shares; empty where fair shares do not matter."""
         matters = self.reclaim or self.policy.queue_order == "FairShareFirst"
         return {name: job for name, job in heads.items() if matters and self.within(job, ROOT)}
@@ -273,7 +273,12 @@ class Model:
 
     def leaves_quota(self, job: Job, common: str, branch: str, base: Running) -> bool:
         """Return whether *common* has quota for *job* and other branches' pending workloads within fair shares."""
-        kept = [other for child in self.tree.children(common) if child != branch for other in self.entitled_in(child)]
+        kept = [
+            other
+            for child in self.tree.children(common)
+            if child != branch
+            for other in self.pending_within_fair_share(child)
+        ]
         after, full = plus(base, job), plus(base, job, *kept)
         for resource in (name for name, amount in job.requests.items() if amount):
             booked = self.tree.booked(common, resource, after)
@@ -284,12 +289,12 @@ class Model:
                 return False
         return True
 
-    def entitled_in(self, name: str) -> list[Job]:
+    def pending_within_fair_share(self, name: str) -> list[Job]:
         """Return the pending workloads below a queue that together stay within its fair share, in order."""
         if name in self.tree.leaves():
             order = [job for job in self.in_turn(name, exchange=True) if self.would_take(job)]
         else:
-            order = [job for child in self.tree.children(name) for job in self.entitled_in(child)]
+            order = [job for child in self.tree.children(name) for job in self.pending_within_fair_share(child)]
         queues, kept = self.tree.queues, list[Job]()
         order.sort(key=lambda job: (-queues[job.queue].priority, -self.raised(job), job.since, job.namespace, job.name))
         for job in order:
@@ -320,7 +325,7 @@ class Model:
     def exchange_once(self) -> bool:
         """Carry out the first preemption in O1's order; return whether there is one."""
         heads = self.heads(self.exchange, exchange=True)
-        job = self.first(self.entitled(heads) or heads)
+        job = self.first(self.within_fair_shares(heads) or heads)
         if job is None:
             return False
         victims, cluster = self.exchange(job) or ([], "")
@@ -333,7 +338,7 @@ class Model:
         self.settled[job.name] = self.nominated[job.name] = cluster
         self.decisions.append(Decision("Nominate", job.name, cluster))
         pending = [*self.waiting, *self.leaving]
-        self.due = entitlements(self.tree, [self.tree.jobs[name] for name in pending], self.settled)
+        self.due = fair_shares(self.tree, [self.tree.jobs[name] for name in pending], self.settled)
         return True
 
     def admit_nominated(self) -> None:

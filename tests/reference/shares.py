@@ -103,7 +103,7 @@ class Tree:
         return lacking
 
 
-def entitlements(tree: Tree, waiting: Iterable[Job], running: Running) -> dict[str, Exact]:
+def fair_shares(tree: Tree, waiting: Iterable[Job], running: Running) -> dict[str, Exact]:
     """Q4: return the fair share of every queue, with the demand of *waiting*."""
     divisions = [_Division(tree, resource, list(waiting), running) for resource in tree.resources]
     for division in divisions:
@@ -128,10 +128,10 @@ class _Division:
     def direct(self, name: str) -> int:
         return self.tree.direct(name, self.running).get(self.resource, 0)
 
-    def share_out(self, name: str, entitlement: Fraction) -> None:
+    def share_out(self, name: str, fair_share: Fraction) -> None:
         """Set the fair share of a queue, and divide it among its children in two steps."""
-        self.due[name] = entitlement
-        children, amount = self.tree.children(name), max(Fraction(0), entitlement - self.direct(name))
+        self.due[name] = fair_share
+        children, amount = self.tree.children(name), max(Fraction(0), fair_share - self.direct(name))
         floors = {child: Fraction(self.tree.guarantee(child, self.resource)) for child in children}
         caps = {child: Fraction(self.cap(child)) for child in children}
         deserved = {child: self.tree.queues[child].deserved.get(self.resource, 0) for child in children}

@@ -60,10 +60,10 @@ def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
 async def test_preemptor_is_admitted_after_victim_has_terminated():
     async with looping(cpus=2) as stage:
         full(stage)
-        stage.submit("entitled", "lender")
+        stage.submit("preemptor", "lender")
         nominated, evicted = await stage.hand.next(), await stage.hand.next()
-        assert (nominated.effect, nominated.workload, nominated.recorded) == ("hold", "Job ns/entitled", CLUSTER)
-        assert (evicted.effect, evicted.reason, evicted.preemptor) == ("evict", "Reclaimed", "Job ns/entitled")
+        assert (nominated.effect, nominated.workload, nominated.recorded) == ("hold", "Job ns/preemptor", CLUSTER)
+        assert (evicted.effect, evicted.reason, evicted.preemptor) == ("evict", "Reclaimed", "Job ns/preemptor")
         # Events of the victims while they are still running change nothing.
         for name in ("a", "b"):
             run(stage, name)
@@ -72,7 +72,7 @@ async def test_preemptor_is_admitted_after_victim_has_terminated():
         await asyncio.sleep(0.1)
         assert stage.hand.writes.empty()
         leave(stage, evicted, gone=True)
-        assert (await stage.hand.next()).workload == "Job ns/entitled"
+        assert (await stage.hand.next()).workload == "Job ns/preemptor"
 
 
 def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
@@ -84,7 +84,7 @@ def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
     for name in ("a", "b"):
         run(stage, name)
-    stage.submit("entitled", "lender", pods=2)
+    stage.submit("preemptor", "lender", pods=2)
     stage.loop._preparation_slices = 10_000
     stage.loop._cycle()
     assert stage.loop._plan_in_progress is not None
@@ -95,7 +95,7 @@ def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     in_turn(stage)
     written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
     assert [(write.effect, write.workload) for write in written] == [
-        ("hold", "Job ns/entitled"),
+        ("hold", "Job ns/preemptor"),
         ("evict", "Job ns/a"),
         ("evict", "Job ns/b"),
     ]
@@ -132,7 +132,7 @@ def test_part_that_changes_during_the_plan_keeps_the_others(monkeypatch):
 async def test_rejected_eviction_selects_another_victim():
     async with looping(cpus=2) as stage:
         full(stage)
-        stage.submit("entitled", "lender")
+        stage.submit("preemptor", "lender")
         await stage.hand.next()
         evicted = await stage.hand.next()
         until = wall_clock() + 60_000
