@@ -182,15 +182,17 @@ def source(name: str, data: str, *clusters: str, **more: Any) -> dict[str, Any]:
     return {"apiVersion": DATA_SOURCES.api_version, "kind": "DataSource", "metadata": metadata, "spec": spec}
 
 
-def run(story: Callable[[Harness], Awaitable[None]], *, options: DataSources | None = None, start: bool = True) -> None:
-    """Run *story* on virtual time, with a started process."""
+def run(
+    scenario: Callable[[Harness], Awaitable[None]], *, options: DataSources | None = None, start: bool = True
+) -> None:
+    """Run *scenario* on virtual time, with a started process."""
 
     async def main() -> None:
         harness = Harness(options)
         if start:
             await harness.start()
         try:
-            await story(harness)
+            await scenario(harness)
         finally:
             await harness.stop()
 
@@ -202,7 +204,7 @@ def simulated(
 ) -> Callable[[Callable[[Harness], Awaitable[None]]], Callable[[], None]]:
     """Make a test of a function that gets a harness with a started process, on virtual time."""
 
-    def decorate(story: Callable[[Harness], Awaitable[None]]) -> Callable[[], None]:
-        return lambda: run(story, options=options, start=start)
+    def decorate(scenario: Callable[[Harness], Awaitable[None]]) -> Callable[[], None]:
+        return lambda: run(scenario, options=options, start=start)
 
     return decorate

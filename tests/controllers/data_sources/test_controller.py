@@ -82,7 +82,7 @@ async def test_attributes_identify_the_data_set(harness: Harness) -> None:
 
 @pytest.mark.parametrize(("claims", "data_sets"), [(1_000, 10), pytest.param(10_000, 100, marks=pytest.mark.long)])
 def test_each_data_set_is_requested_once(claims, data_sets):
-    async def story(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         for number in range(claims):
             workload = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job", "name": f"j{number}"}
             harness.claim(f"c{number}", f"prod.db.t{number % data_sets}", workload=workload)
@@ -94,7 +94,7 @@ def test_each_data_set_is_requested_once(claims, data_sets):
         assert len(statuses) <= 2 * claims
         assert len(harness.api.writes) - len(statuses) <= 12 * data_sets
 
-    run(story)
+    run(scenario)
 
 
 @simulated()
@@ -282,7 +282,7 @@ async def test_claim_follows_the_settings_of_its_plugin(harness: Harness) -> Non
     [pytest.param(("m1",), {}, id="located"), pytest.param(NOT_FOUND, {"prod.db.user": ["m3"]}, id="not-found")],
 )
 def test_answer_by_earlier_settings_does_not_count(answer, known):
-    async def story(harness: Harness) -> None:
+    async def scenario(harness: Harness) -> None:
         for data, clusters in known.items():
             harness.source("known", data, *clusters)
         harness.plugin.answers["prod.db.user"], harness.plugin.seconds = answer, 60
@@ -295,7 +295,7 @@ def test_answer_by_earlier_settings_does_not_count(answer, known):
         await settled(harness, 60)
         assert harness.located() == {"prod.db.user": ["m2"]}
 
-    run(story)
+    run(scenario)
 
 
 @simulated(options=DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m2",)),)))

@@ -1,6 +1,6 @@
 """The process ends before and after each single write of a claim's life, and a new one completes it.
 
-Every story runs once for each of its writes, with a crash there. It must reach the same end.
+Every scenario runs once for each of its writes, with a crash there. It must reach the same end.
 """
 
 import asyncio
@@ -100,16 +100,16 @@ async def configure_plugin_later(harness: Harness) -> None:
     harness.configure(SETTINGS)
 
 
-Story = Callable[[Harness], Awaitable[None]]
-STORIES = (
+Scenario = Callable[[Harness], Awaitable[None]]
+SCENARIOS = (
     *(create, change_data, change_workload, change_source, delete_claim, delete_all_claims, delete_source),
     *(delete_source_without_plugin, move, vanish, configure_plugin_later),
 )
 
 
-@pytest.mark.parametrize("story", STORIES, ids=lambda story: story.__name__)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.__name__)
 @pytest.mark.parametrize("side", ["fail_before", "fail_after"])
-def test_crash_at_any_write_is_repaired(story: Story, side: str):
+def test_crash_at_any_write_is_repaired(scenario: Scenario, side: str):
     expected = None
     for point in itertools.count(-1):
         pictures: list[Any] = []
@@ -119,7 +119,7 @@ def test_crash_at_any_write_is_repaired(story: Story, side: str):
             crashed = asyncio.Event()
             setattr(harness.api, side, point if point >= 0 else None)
             harness.api.on_failure = crashed.set
-            await story(harness)
+            await scenario(harness)
             with suppress(TimeoutError):
                 async with asyncio.timeout(60):
                     await crashed.wait()

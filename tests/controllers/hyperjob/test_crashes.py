@@ -1,6 +1,6 @@
 """F28: the process ends after each single write of a HyperJob's life, and a new one completes it.
 
-Every story runs once for each of its writes, with a crash there. It must reach the same end, and at no change may a
+Every scenario runs once for each of its writes, with a crash there. It must reach the same end, and at no change may a
 part have a second Job, or a new Job after the end (I5). A crash before a write is one after the write before it.
 """
 
@@ -23,14 +23,14 @@ AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
 
 
 def changed(**change: Any) -> Callable[[Harness, str], Awaitable[None]]:
-    """Return the story of a change of the replicated job."""
+    """Return the scenario of a change of the replicated job."""
 
-    async def story(harness: Harness, name: str) -> None:
+    async def scenario(harness: Harness, name: str) -> None:
         await harness.start(two_copies(name=name))
         job = {**replicated("t", task(replicas=4), replicas=2), **change}
         harness.merge(HYPERJOBS, name, {"spec": {"replicatedJobs": [job]}})
 
-    return story
+    return scenario
 
 
 async def create(harness: Harness, name: str) -> None:
@@ -48,14 +48,14 @@ async def resume(harness: Harness, name: str) -> None:
 
 
 def failed(**policy: int) -> Callable[[Harness, str], Awaitable[None]]:
-    """Return the story of a part that fails while the other one runs."""
+    """Return the scenario of a part that fails while the other one runs."""
 
-    async def story(harness: Harness, name: str) -> None:
+    async def scenario(harness: Harness, name: str) -> None:
         await harness.start(two_copies(name=name, failurePolicy=policy))
         harness.report(f"{name}-t-0", "Failed")
         harness.report(f"{name}-t-1", "Running")
 
-    return story
+    return scenario
 
 
 async def finish(harness: Harness, name: str, **more: Any) -> None:
@@ -99,7 +99,7 @@ BOTH = ["t-0", "t-1"]
 
 
 @pytest.mark.parametrize(
-    ("story", "phase", "jobs"),
+    ("scenario", "phase", "jobs"),
     [
         pytest.param(create, "Pending", BOTH, id="create"),
         pytest.param(changed(replicas=3), "Pending", [*BOTH, "t-2"], id="grow"),
@@ -120,13 +120,13 @@ BOTH = ["t-0", "t-1"]
         pytest.param(foreign, "Pending", [], id="foreign"),
     ],
 )
-async def test_f28_crash_at_any_write_is_repaired(harness: Harness, story, phase: str, jobs: list[str]):
+async def test_f28_crash_at_any_write_is_repaired(harness: Harness, scenario, phase: str, jobs: list[str]):
     expected = None
-    with judged(harness, is_whole=story is not foreign):
+    with judged(harness, is_whole=scenario is not foreign):
         for point in itertools.count(-1):
             name = f"try{point + 1}"
             harness.now = NOW
-            await story(harness, name)
+            await scenario(harness, name)
             crashed = await crash(harness, name, point)
             await harness.reconcile(name)
             harness.collect_garbage()
@@ -138,7 +138,7 @@ async def test_f28_crash_at_any_write_is_repaired(harness: Harness, story, phase
     (status, _), objects = expected
     found_jobs, policies = ([name for of, name, _ in objects if of == kind] for kind in ("Job", "PropagationPolicy"))
     assert (status, found_jobs) == (phase, [f"it-{suffix}" for suffix in jobs])
-    assert policies == found_jobs or story is vanish
+    assert policies == found_jobs or scenario is vanish
 
 
 @contextmanager
