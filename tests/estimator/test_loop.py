@@ -43,19 +43,19 @@ class ScriptedEstimators:
 
 @asynccontextmanager
 async def estimating():
-    async with looping(cpus=8) as stage, asyncio.TaskGroup() as group:
+    async with looping(cpus=8) as harness, asyncio.TaskGroup() as group:
         player = ScriptedEstimators()
         estimators = EstimatorDispatcher(
             EstimatorOptions(timeout_seconds=LIMIT_SECONDS),
-            stage.store.on_estimate,
-            metrics=stage.metrics,
+            harness.store.on_estimate,
+            metrics=harness.metrics,
             client_of=lambda _: player,
         )
-        stage.loop.on_queries.append(estimators.submit)
-        stage.store.enable_node_estimates()
-        stage.store.configure(ON)
+        harness.loop.on_queries.append(estimators.submit)
+        harness.store.enable_node_estimates()
+        harness.store.configure(ON)
         running = group.create_task(estimators.run())
-        yield stage, player
+        yield harness, player
         running.cancel()
 
 
@@ -77,23 +77,23 @@ UNREADABLE_NODE_CLAIM = {
 
 
 async def test_others_are_admitted_while_an_estimate_is_outstanding():
-    async with estimating() as (stage, player):
-        stage.submit("a")
+    async with estimating() as (harness, player):
+        harness.submit("a")
         assert (await player.next()).cluster == CLUSTER
-        stage.tell(stage.store.jobs, UNREADABLE_NODE_CLAIM)
-        stage.bind("b")
-        assert (await stage.hand.next()).workload == "Job ns/b"
-        assert stage.hand.writes.empty()
+        harness.update(harness.store.jobs, UNREADABLE_NODE_CLAIM)
+        harness.bind("b")
+        assert (await harness.actuator.next()).workload == "Job ns/b"
+        assert harness.actuator.writes.empty()
         player.answers.put_nowait(3)
-        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert (await harness.actuator.next()).workload == "Job ns/a"
 
 
 @pytest.mark.parametrize("answer", [-5, EstimatorError("no"), RuntimeError("what is this")])
 async def test_invalid_estimate_falls_back_to_the_cluster_summary(answer):
-    async with estimating() as (stage, player):
+    async with estimating() as (harness, player):
         player.answers.put_nowait(answer)
-        stage.submit("a")
-        assert (await stage.hand.next()).workload == "Job ns/a"
-        stage.submit("b")
-        assert (await stage.hand.next()).workload == "Job ns/b"
+        harness.submit("a")
+        assert (await harness.actuator.next()).workload == "Job ns/a"
+        harness.submit("b")
+        assert (await harness.actuator.next()).workload == "Job ns/b"
         assert player.asked.qsize() == 1, "nobody waits for it again"

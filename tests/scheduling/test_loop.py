@@ -32,7 +32,7 @@ UID = "u-{}"
 SUSPENDED_BY_USER = {"scheduling": True, "dispatching": True}
 
 
-class Hand:
+class RecordingActuator:
     """Receives decisions like an actuator, and writes nothing."""
 
     def __init__(self) -> None:
@@ -65,20 +65,22 @@ class Cache:
             self.synced.set()
 
 
-class Stage:
+class LoopHarness:
     """A store with manually added objects, and a loop."""
 
     def __init__(self, cpus: int, caches: dict[str, Cache]) -> None:
-        self.store, self.hand, self.metrics = Store(), Hand(), ControllerMetrics()
-        self.loop = AdmissionLoop(self.store, self.hand, caches, metrics=self.metrics)
+        self.store, self.actuator, self.metrics = Store(), RecordingActuator(), ControllerMetrics()
+        self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics)
         self.version = 1
-        self.tell(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
-        self.tell(self.store.clusters, cluster_manifest(CLUSTER, {"cpu": str(cpus), "memory": "100Gi", "pods": "100"}))
+        self.update(self.store.queues, {"metadata": {"name": "default"}, "spec": {"weight": 1}})
+        self.update(
+            self.store.clusters, cluster_manifest(CLUSTER, {"cpu": str(cpus), "memory": "100Gi", "pods": "100"})
+        )
         for collection in (self.store.bindings, self.store.cluster_bindings, self.store.jobs):
             collection.replace([])
         self.store.priority_classes.replace([])
 
-    def tell(self, collection: Any, obj: dict[str, Any]) -> None:
+    def update(self, collection: Any, obj: dict[str, Any]) -> None:
         self.version += 1
         obj["metadata"] |= {"resourceVersion": str(self.version)}
         collection.upsert(collection.decode(msgspec.json.encode(obj)))
@@ -97,7 +99,7 @@ class Stage:
         (task,) = made["spec"]["tasks"]
         task["replicas"] = pods
         task["template"]["spec"]["priorityClassName"] = pod_priority
-        self.tell(self.store.jobs, made)
+        self.update(self.store.jobs, made)
         self.bind(name, **bound)
 
     def bind(
@@ -108,71 +110,71 @@ class Stage:
         if record is not None:
             bound["metadata"]["annotations"][ADMISSION_ANNOTATION] = msgspec.json.encode(record).decode()
         bound["spec"] |= spec
-        self.tell(self.store.bindings, bound | {"status": status or {}})
+        self.update(self.store.bindings, bound | {"status": status or {}})
 
     def finish(self, name: str) -> None:
-        self.tell_phase(name, "Completed")
+        self.report_phase(name, "Completed")
 
     def abort(self, name: str) -> None:
         """Make it admitted by its record and aborted in its cluster."""
         uid = UID.format(name)
-        self.tell_phase(name, "Aborted", record={"uid": uid, "charge": {"cpu": "1"}, "clusters": [CLUSTER]})
+        self.report_phase(name, "Aborted", record={"uid": uid, "charge": {"cpu": "1"}, "clusters": [CLUSTER]})
         self.store.confirm(WorkloadUid(uid), self.version)
 
-    def tell_phase(self, name: str, phase: str, record: dict[str, Any] | None = None) -> None:
-        told = {"clusterName": CLUSTER, "status": {"state": {"phase": phase}}}
+    def report_phase(self, name: str, phase: str, record: dict[str, Any] | None = None) -> None:
+        report = {"clusterName": CLUSTER, "status": {"state": {"phase": phase}}}
         placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
-        self.bind(name, status={"aggregatedStatus": [told]}, record=record, **placed)
+        self.bind(name, status={"aggregatedStatus": [report]}, record=record, **placed)
 
 
 @asynccontextmanager
-async def looping(*, cpus: int = 1, caches: dict[str, Cache] | None = None) -> AsyncIterator[Stage]:
-    stage = Stage(cpus, caches or {})
+async def looping(*, cpus: int = 1, caches: dict[str, Cache] | None = None) -> AsyncIterator[LoopHarness]:
+    harness = LoopHarness(cpus, caches or {})
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(stage.loop.run())
-        yield stage
+        running = group.create_task(harness.loop.run())
+        yield harness
         running.cancel()
 
 
 @virtual_time
 async def test_nothing_is_decided_while_too_many_writes_wait():
-    async with looping(cpus=1) as stage:
-        stage.hand.max_backlog, stage.hand.backlog = 50, 26
-        stage.submit("a")
+    async with looping(cpus=1) as harness:
+        harness.actuator.max_backlog, harness.actuator.backlog = 50, 26
+        harness.submit("a")
         await asyncio.sleep(1)
-        assert stage.hand.writes.empty()
-        stage.hand.backlog = 25
-        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert harness.actuator.writes.empty()
+        harness.actuator.backlog = 25
+        assert (await harness.actuator.next()).workload == "Job ns/a"
 
 
 @virtual_time
 async def test_finished_workload_frees_capacity_at_once():
-    async with looping(cpus=1) as stage:
-        stage.submit("a")
-        stage.submit("b")
-        write = await stage.hand.next()
+    async with looping(cpus=1) as harness:
+        harness.submit("a")
+        harness.submit("b")
+        write = await harness.actuator.next()
         assert (write.effect, write.workload, write.clusters) == ("admit", "Job ns/a", (CLUSTER,))
-        assert stage.hand.writes.empty()
-        stage.finish("a")
-        stage.store.confirm(WorkloadUid(UID.format("a")), stage.version)
+        assert harness.actuator.writes.empty()
+        harness.finish("a")
+        harness.store.confirm(WorkloadUid(UID.format("a")), harness.version)
         async with asyncio.timeout(0.2):
-            assert (await stage.hand.writes.get()).workload == "Job ns/b"
+            assert (await harness.actuator.writes.get()).workload == "Job ns/b"
 
 
 @virtual_time
 async def test_no_decision_before_all_caches_are_synced():
     caches = {"early": Cache(), "late": Cache(synced=False), "gone": Cache(synced=False)}
-    async with looping(caches=caches) as stage:
-        stage.submit("a")
+    async with looping(caches=caches) as harness:
+        harness.submit("a")
         await asyncio.sleep(0.02)
-        assert stage.loop.problem == "late not known yet"
+        assert harness.loop.problem == "late not known yet"
         caches["late"].synced.set()
         await asyncio.sleep(0.02)
-        assert stage.hand.writes.empty()
+        assert harness.actuator.writes.empty()
         # A removed cache was never in sync and never will be.
-        assert stage.loop.problem == "gone not known yet"
+        assert harness.loop.problem == "gone not known yet"
         del caches["gone"]
-        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert (await harness.actuator.next()).workload == "Job ns/a"
 
 
 @virtual_time
@@ -187,19 +189,19 @@ async def test_c1_affinity_term_is_written_after_pending_write():
     }
     uid = WorkloadUid(UID.format("a"))
     record, placement = {"uid": uid, "queue": "default"}, {"clusterAffinities": terms}
-    async with looping() as stage:
-        stage.hand.busy.add(uid)
-        stage.store.assume(uid, AssumedRecordUpdate(None))
-        stage.submit("a", placement=placement, record=record | held)
+    async with looping() as harness:
+        harness.actuator.busy.add(uid)
+        harness.store.assume(uid, AssumedRecordUpdate(None))
+        harness.submit("a", placement=placement, record=record | held)
         await asyncio.sleep(0.05)
-        workload = stage.loop.state.workloads[uid]
+        workload = harness.loop.state.workloads[uid]
         assert workload.hold is not None
         assert workload.nomination is None
-        assert stage.hand.writes.empty()
-        stage.hand.busy.clear()
-        stage.bind("a", placement=placement, record=record)
-        stage.store.confirm(uid, stage.version)
-        assert (await stage.hand.next()).effect == "observe"
+        assert harness.actuator.writes.empty()
+        harness.actuator.busy.clear()
+        harness.bind("a", placement=placement, record=record)
+        harness.store.confirm(uid, harness.version)
+        assert (await harness.actuator.next()).effect == "observe"
 
 
 @virtual_time
@@ -208,100 +210,100 @@ async def test_failed_cycle_is_followed_by_one_with_new_state():
         def plan_in_steps(self, now: int, *, most: int | None = None) -> Steps[Plan]:
             raise ZeroDivisionError(now, most)
 
-    async with looping() as stage:
-        stage.loop._backoff.initial = 0.01
-        stage.loop.state = Broken()
-        stage.submit("a")
+    async with looping() as harness:
+        harness.loop._backoff.initial = 0.01
+        harness.loop.state = Broken()
+        harness.submit("a")
         await asyncio.sleep(0.001)
-        assert stage.loop.problem == "the last cycle failed: ZeroDivisionError"
-        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert harness.loop.problem == "the last cycle failed: ZeroDivisionError"
+        assert (await harness.actuator.next()).workload == "Job ns/a"
         await asyncio.sleep(0.001)
-        assert stage.loop.problem is None
-        assert b"volcano_global_failed_cycles_total 1.0" in stage.metrics.exposition()
+        assert harness.loop.problem is None
+        assert b"volcano_global_failed_cycles_total 1.0" in harness.metrics.exposition()
 
 
 @virtual_time
 async def test_rejected_repair_is_retried_after_backoff():
-    async with looping(cpus=0) as stage:
+    async with looping(cpus=0) as harness:
         began = wall_clock()
-        stage.hand.refused[UID.format("a")] = began + 100
-        stage.submit("a", clusters=[{"name": CLUSTER}])
-        assert (await stage.hand.next()).effect == "clear"
+        harness.actuator.refused[UID.format("a")] = began + 100
+        harness.submit("a", clusters=[{"name": CLUSTER}])
+        assert (await harness.actuator.next()).effect == "clear"
         assert 100 <= wall_clock() - began < 1000
 
 
 @virtual_time
 async def test_repairs_use_half_of_the_writes_that_may_wait():
-    async with looping(cpus=0) as stage:
-        stage.hand.max_backlog, stage.hand.is_slow = 8, True
+    async with looping(cpus=0) as harness:
+        harness.actuator.max_backlog, harness.actuator.is_slow = 8, True
         for number in range(6):
-            stage.submit(f"a{number}", clusters=[{"name": CLUSTER}])
+            harness.submit(f"a{number}", clusters=[{"name": CLUSTER}])
         await asyncio.sleep(1)
-        assert [(await stage.hand.next()).effect for _ in range(4)] == ["clear"] * 4
-        assert stage.hand.writes.empty()
-        uid = WorkloadUid(stage.hand.busy.pop())
-        stage.bind(uid.removeprefix("u-"))
-        stage.store.confirm(uid, stage.version)
-        assert (await stage.hand.next()).effect == "clear"
+        assert [(await harness.actuator.next()).effect for _ in range(4)] == ["clear"] * 4
+        assert harness.actuator.writes.empty()
+        uid = WorkloadUid(harness.actuator.busy.pop())
+        harness.bind(uid.removeprefix("u-"))
+        harness.store.confirm(uid, harness.version)
+        assert (await harness.actuator.next()).effect == "clear"
         await asyncio.sleep(1)
-        assert stage.hand.writes.empty()
+        assert harness.actuator.writes.empty()
 
 
 @virtual_time
 async def test_rejected_end_of_a_reservation_is_retried_after_backoff():
-    async with looping() as stage:
+    async with looping() as harness:
         uid, began = WorkloadUid(UID.format("a")), wall_clock()
-        stage.submit("a", record={"uid": uid, "reservedSince": "2020-01-01T00:00:00Z"}, suspension=SUSPENDED_BY_USER)
-        assert (await stage.hand.next()).effect == "hold"
-        stage.hand.refused[uid] = began + 100
-        stage.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
-        assert (await stage.hand.next()).effect == "hold"
+        harness.submit("a", record={"uid": uid, "reservedSince": "2020-01-01T00:00:00Z"}, suspension=SUSPENDED_BY_USER)
+        assert (await harness.actuator.next()).effect == "hold"
+        harness.actuator.refused[uid] = began + 100
+        harness.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
+        assert (await harness.actuator.next()).effect == "hold"
         assert 100 <= wall_clock() - began < 1000
 
 
 @pytest.mark.parametrize("needed", [True, False])
 @virtual_time
 async def test_rejected_eviction_is_retried_while_needed(needed):
-    async with looping() as stage:
-        stage.submit("a")
-        await stage.hand.next()
+    async with looping() as harness:
+        harness.submit("a")
+        await harness.actuator.next()
         began = wall_clock()
-        stage.hand.refused[UID.format("a")] = began + 100
-        stage.abort("a")
+        harness.actuator.refused[UID.format("a")] = began + 100
+        harness.abort("a")
         if not needed:
             await asyncio.sleep(0.02)
-            stage.finish("a")
+            harness.finish("a")
             await asyncio.sleep(0.2)
-            assert stage.hand.writes.empty()
+            assert harness.actuator.writes.empty()
         else:
-            assert (await stage.hand.next()).effect == "evict"
+            assert (await harness.actuator.next()).effect == "evict"
             assert 100 <= wall_clock() - began < 1000
 
 
 @virtual_time
 async def test_abort_request_evicts_or_is_recorded():
-    async with looping() as stage:
+    async with looping() as harness:
         uid = UID.format("runs")
         record = {"uid": uid, "charge": {"cpu": "1", "memory": "1Gi", "pods": "1"}, "clusters": [CLUSTER]}
-        stage.submit("runs", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
-        stage.submit("waits")
+        harness.submit("runs", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
+        harness.submit("waits")
         await asyncio.sleep(0.1)
         for name, effect in (("runs", "evict"), ("waits", "abort")):
-            assert stage.store.abort(TemplateKey(VOLCANO_JOB, "ns", name))
-            write = await stage.hand.next()
+            assert harness.store.abort(TemplateKey(VOLCANO_JOB, "ns", name))
+            write = await harness.actuator.next()
             assert (write.workload, write.effect) == (f"Job ns/{name}", effect)
             assert b'\\"aborted\\":true' in write.patch
 
 
 @virtual_time
 async def test_many_pending_workloads_are_logged_as_counts(capsys):
-    async with looping(cpus=0) as stage:
+    async with looping(cpus=0) as harness:
         for number in range(60):
-            stage.submit(f"j{number}")
+            harness.submit(f"j{number}")
         await asyncio.sleep(0.05)
-    told = capsys.readouterr().out
-    assert "workloads pending" in told
-    assert told.count("workload pending") <= 50
+    printed = capsys.readouterr().out
+    assert "workloads pending" in printed
+    assert printed.count("workload pending") <= 50
 
 
 @pytest.mark.parametrize(
@@ -330,14 +332,14 @@ async def test_workload_that_fails_in_a_step_is_quarantined(monkeypatch, functio
         return original(first, *rest, **options)
 
     monkeypatch.setattr(function.replace(":", "."), failing)
-    async with looping(cpus=7) as stage:
-        stage.submit("a", pods=7)
-        stage.submit("b")
-        assert (await stage.hand.next()).workload == "Job ns/b"
+    async with looping(cpus=7) as harness:
+        harness.submit("a", pods=7)
+        harness.submit("b")
+        assert (await harness.actuator.next()).workload == "Job ns/b"
         await asyncio.sleep(0.02)
-        assert stage.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
-        assert stage.loop.problem is None
-        metrics = stage.metrics.exposition().decode()
+        assert harness.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
+        assert harness.loop.problem is None
+        metrics = harness.metrics.exposition().decode()
         assert f'volcano_global_internal_errors_total{{step="{step}"}} 1.0' in metrics
         assert "volcano_global_failed_cycles_total 0.0" in metrics
 
@@ -350,13 +352,13 @@ async def test_workload_that_fails_a_cycle_is_quarantined():
                 raise ZeroDivisionError
             super().workload_changed(workload, now)
 
-    async with looping(cpus=1) as stage:
-        stage.loop._backoff.initial = 0.01
-        stage.loop.state = Fragile()
-        stage.submit("a")
-        stage.submit("b")
-        assert (await stage.hand.next()).workload == "Job ns/b"
-        assert stage.loop._backoff.failures == 0
+    async with looping(cpus=1) as harness:
+        harness.loop._backoff.initial = 0.01
+        harness.loop.state = Fragile()
+        harness.submit("a")
+        harness.submit("b")
+        assert (await harness.actuator.next()).workload == "Job ns/b"
+        assert harness.loop._backoff.failures == 0
 
 
 @virtual_time
@@ -368,163 +370,163 @@ async def test_failed_cycle_drops_unsent_assumed_decisions():
         if failures:
             raise failures.pop()
 
-    async with looping(cpus=1) as stage:
-        stage.loop._backoff.initial = 0.01
-        stage.submit("a")
-        await stage.hand.next()
-        stage.loop.on_waits.append(fail_once)
-        stage.submit("b")
-        assert (await stage.hand.next()).workload == "Job ns/a"
+    async with looping(cpus=1) as harness:
+        harness.loop._backoff.initial = 0.01
+        harness.submit("a")
+        await harness.actuator.next()
+        harness.loop.on_waits.append(fail_once)
+        harness.submit("b")
+        assert (await harness.actuator.next()).workload == "Job ns/a"
 
 
 @virtual_time
 async def test_reasons_are_published_again_after_lost_leadership():
-    async with looping(cpus=1) as stage:
+    async with looping(cpus=1) as harness:
         published: list[str] = []
-        stage.loop.on_waits.append(lambda waits: published.extend(wait.workload.name for wait in waits))
-        stage.submit("a")
-        stage.submit("b")
+        harness.loop.on_waits.append(lambda waits: published.extend(wait.workload.name for wait in waits))
+        harness.submit("a")
+        harness.submit("b")
         await asyncio.sleep(1)
         assert published == ["b"]
-        stage.hand.may_write = False
-        stage.loop.on_leadership_lost()
+        harness.actuator.may_write = False
+        harness.loop.on_leadership_lost()
         await asyncio.sleep(1)
-        stage.hand.may_write = True
-        stage.loop.wake()
+        harness.actuator.may_write = True
+        harness.loop.wake()
         await asyncio.sleep(1)
         assert published == ["b", "b"]
 
 
 @virtual_time
 async def test_job_with_forbidden_pod_priority_class_is_pending():
-    async with looping(cpus=2) as stage:
+    async with looping(cpus=2) as harness:
         tenant = Tenant(namespaces=("ns",), priority_classes=("normal",))
-        stage.store.configure(VolcanoGlobalConfiguration(tenants=(tenant,)))
-        stage.submit("a", pod_priority="high")
-        stage.submit("b")
-        assert (await stage.hand.next()).workload == "Job ns/b"
-        refusal = stage.loop.state.refusal(WorkloadUid(UID.format("a")))
+        harness.store.configure(VolcanoGlobalConfiguration(tenants=(tenant,)))
+        harness.submit("a", pod_priority="high")
+        harness.submit("b")
+        assert (await harness.actuator.next()).workload == "Job ns/b"
+        refusal = harness.loop.state.refusal(WorkloadUid(UID.format("a")))
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
 
 
 @virtual_time
 async def test_many_requirements_are_evaluated_in_slices(monkeypatch):
-    goes = []
+    slices = []
     prepare = Engine.prepare
 
     def counted(state, steps):
-        goes.append(prepare(state, steps))
-        return goes[-1]
+        slices.append(prepare(state, steps))
+        return slices[-1]
 
     monkeypatch.setattr(Engine, "prepare", counted)
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
-    async with looping(cpus=1) as stage:
+    async with looping(cpus=1) as harness:
         for number in range(4):
-            stage.submit(f"j{number}", pods=number + 1)
-        assert (await stage.hand.next()).workload == "Job ns/j0"
-        assert goes.index(True) >= 3
+            harness.submit(f"j{number}", pods=number + 1)
+        assert (await harness.actuator.next()).workload == "Job ns/j0"
+        assert slices.index(True) >= 3
 
 
 @virtual_time
 async def test_plan_is_made_after_limited_preparation(monkeypatch):
     monkeypatch.setattr(Engine, "prepare", lambda *_: False)
     monkeypatch.setattr("controller.scheduling.loop._MAX_PREPARATION_SLICES", 2)
-    async with looping(cpus=1) as stage:
-        stage.submit("a")
-        assert (await stage.hand.next()).workload == "Job ns/a"
+    async with looping(cpus=1) as harness:
+        harness.submit("a")
+        assert (await harness.actuator.next()).workload == "Job ns/a"
 
 
-def in_turn(stage: Stage) -> int:
-    """Run the loop of *stage* until its plan is made; return the number of slices."""
-    goes = 1
-    stage.loop._cycle()
-    while stage.loop._plan_in_progress is not None:
-        stage.loop._cycle()
-        goes += 1
-    return goes
+def in_turn(harness: LoopHarness) -> int:
+    """Run the loop of *harness* until its plan is made; return the number of slices."""
+    slices = 1
+    harness.loop._cycle()
+    while harness.loop._plan_in_progress is not None:
+        harness.loop._cycle()
+        slices += 1
+    return slices
 
 
 def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
     names = []
     for steps in (1, 2000):
         monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", steps)
-        stage = Stage(3, {})
+        harness = LoopHarness(3, {})
         for name in "abcde":
-            stage.submit(name)
-        stage.loop._preparation_slices = 10_000
-        goes = in_turn(stage)
-        assert (goes > 3) == (steps == 1)
-        names.append([stage.hand.writes.get_nowait().workload for _ in range(stage.hand.writes.qsize())])
+            harness.submit(name)
+        harness.loop._preparation_slices = 10_000
+        slices = in_turn(harness)
+        assert (slices > 3) == (steps == 1)
+        names.append([harness.actuator.writes.get_nowait().workload for _ in range(harness.actuator.writes.qsize())])
     assert names[0] == names[1] == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
 def test_no_plan_before_all_workloads_are_sent_in_slices(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._MAX_SYNCED_WORKLOADS", 2)
-    stage = Stage(3, {})
+    harness = LoopHarness(3, {})
     for name in "edcba":
-        stage.submit(name)
+        harness.submit(name)
     for sent in (2, 4):
-        stage.loop._cycle()
-        assert len(stage.loop.state.workloads) == sent
-        assert stage.hand.writes.empty()
-    in_turn(stage)
-    written = [stage.hand.writes.get_nowait().workload for _ in range(stage.hand.writes.qsize())]
+        harness.loop._cycle()
+        assert len(harness.loop.state.workloads) == sent
+        assert harness.actuator.writes.empty()
+    in_turn(harness)
+    written = [harness.actuator.writes.get_nowait().workload for _ in range(harness.actuator.writes.qsize())]
     assert written == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
 def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
-    stage = Stage(1, {})
-    stage.submit("a")
-    stage.submit("b")
-    stage.loop._preparation_slices = 10_000
-    stage.loop._cycle()
-    assert stage.loop._plan_in_progress is not None
-    stage.store.bindings.remove(stage.store.binding(WorkloadUid(UID.format("a"))))
-    in_turn(stage)
-    assert stage.hand.writes.empty()
-    stage.loop._preparation_slices = 10_000
-    in_turn(stage)
-    assert stage.hand.writes.get_nowait().workload == "Job ns/b"
+    harness = LoopHarness(1, {})
+    harness.submit("a")
+    harness.submit("b")
+    harness.loop._preparation_slices = 10_000
+    harness.loop._cycle()
+    assert harness.loop._plan_in_progress is not None
+    harness.store.bindings.remove(harness.store.binding(WorkloadUid(UID.format("a"))))
+    in_turn(harness)
+    assert harness.actuator.writes.empty()
+    harness.loop._preparation_slices = 10_000
+    in_turn(harness)
+    assert harness.actuator.writes.get_nowait().workload == "Job ns/b"
 
 
 @virtual_time
 async def test_plan_that_waited_for_a_cache_is_made_again(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
-    stage = Stage(1, {"bindings": (cache := Cache())})
-    stage.submit("a")
-    stage.submit("b")
-    stage.loop._preparation_slices = 10_000
-    stage.loop._cycle()
-    assert stage.loop._plan_in_progress is not None
+    harness = LoopHarness(1, {"bindings": (cache := Cache())})
+    harness.submit("a")
+    harness.submit("b")
+    harness.loop._preparation_slices = 10_000
+    harness.loop._cycle()
+    assert harness.loop._plan_in_progress is not None
     cache.synced.clear()
     async with asyncio.TaskGroup() as group:
-        running = group.create_task(stage.loop.run())
+        running = group.create_task(harness.loop.run())
         await asyncio.sleep(0.1)
         # Another leader admits the second one meanwhile.
         record = {"uid": UID.format("b"), "charge": {"cpu": "1", "memory": "1Gi", "pods": "1"}, "clusters": [CLUSTER]}
-        stage.bind("b", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
+        harness.bind("b", record=record, suspension={"scheduling": False}, clusters=[{"name": CLUSTER}])
         cache.synced.set()
         await asyncio.sleep(5)
         running.cancel()
-    assert stage.hand.writes.empty()
+    assert harness.actuator.writes.empty()
 
 
 def test_admission_records_own_failed_clusters_only():
-    stage = Stage(2, {})
-    stage.tell(stage.store.clusters, cluster_manifest("other", {"cpu": "2", "memory": "100Gi", "pods": "100"}))
-    failed_on = {CLUSTER: cluster_fingerprint(stage.store.clusters.get(CLUSTER).cluster)}
+    harness = LoopHarness(2, {})
+    harness.update(harness.store.clusters, cluster_manifest("other", {"cpu": "2", "memory": "100Gi", "pods": "100"}))
+    failed_on = {CLUSTER: cluster_fingerprint(harness.store.clusters.get(CLUSTER).cluster)}
     record = {"uid": UID.format("failed"), "queue": "default", "attempts": 1, "excludedClusters": failed_on}
     on_one_cluster = {"spreadConstraints": [{"maxGroups": 1, "minGroups": 1, "spreadByField": "cluster"}]}
-    stage.submit("failed", record=record, placement=on_one_cluster)
-    stage.submit("equal", placement=on_one_cluster)
-    in_turn(stage)
-    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+    harness.submit("failed", record=record, placement=on_one_cluster)
+    harness.submit("equal", placement=on_one_cluster)
+    in_turn(harness)
+    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
     assert {write.workload: write_record(write).get("excludedClusters") for write in written} == {
         "Job ns/failed": failed_on,
         "Job ns/equal": None,
     }
-    assert all(stage.loop.state.workloads[write.uid].admission.clusters == {"other"} for write in written)
+    assert all(harness.loop.state.workloads[write.uid].admission.clusters == {"other"} for write in written)
 
 
 def write_record(write: Write) -> dict[str, Any]:
@@ -535,14 +537,14 @@ def write_record(write: Write) -> dict[str, Any]:
 
 
 def test_observed_admission_changes_nothing_in_the_engine():
-    stage, uid = Stage(1, {}), WorkloadUid(UID.format("a"))
-    stage.submit("a")
-    in_turn(stage)
-    assumed = stage.loop.state.workloads[uid]
-    record = write_record(stage.hand.writes.get_nowait())
+    harness, uid = LoopHarness(1, {}), WorkloadUid(UID.format("a"))
+    harness.submit("a")
+    in_turn(harness)
+    assumed = harness.loop.state.workloads[uid]
+    record = write_record(harness.actuator.writes.get_nowait())
     placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
-    stage.bind("a", record=record, **placed)
-    stage.store.confirm(uid, stage.version)
-    stage.loop._cycle()
-    assert stage.store.binding(uid).record.admits
-    assert stage.loop.state.workloads[uid] is assumed
+    harness.bind("a", record=record, **placed)
+    harness.store.confirm(uid, harness.version)
+    harness.loop._cycle()
+    assert harness.store.binding(uid).record.admits
+    assert harness.loop.state.workloads[uid] is assumed

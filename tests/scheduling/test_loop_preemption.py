@@ -10,7 +10,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER
-from tests.scheduling.test_loop import UID, Stage, in_turn, looping, wall_clock
+from tests.scheduling.test_loop import UID, LoopHarness, in_turn, looping, wall_clock
 from tests.virtual_time import virtual_time
 
 RECLAIM = VolcanoGlobalConfiguration.model_validate(
@@ -31,69 +31,73 @@ HELD = {
 }
 
 
-def run(stage: Stage, name: str, **job: Any) -> None:
+def run(harness: LoopHarness, name: str, **job: Any) -> None:
     """Make a job of the borrowing queue run with an admission record."""
     charge = {"cpu": "1", "memory": "1Gi", "pods": "1"}
     record = {"uid": UID.format(name), "queue": "borrower", "charge": charge, "clusters": [CLUSTER]}
-    stage.submit(name, "borrower", record=record, status=RUNS, **PLACED, **job)
+    harness.submit(name, "borrower", record=record, status=RUNS, **PLACED, **job)
 
 
-def full(stage: Stage) -> None:
+def full(harness: LoopHarness) -> None:
     """Make one queue borrow a CPU of another queue's fair share."""
-    stage.store.configure(RECLAIM)
+    harness.store.configure(RECLAIM)
     for name in ("lender", "borrower"):
-        stage.tell(stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}})
+        harness.update(
+            harness.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "1"}}}
+        )
     for name in ("a", "b"):
-        run(stage, name)
+        run(harness, name)
 
 
-def leave(stage: Stage, write: Write, *, gone: bool = False) -> None:
+def leave(harness: LoopHarness, write: Write, *, gone: bool = False) -> None:
     """Observe an eviction; the cluster reports the workload until it is *gone*."""
     record = {"uid": write.uid, "queue": "borrower", "evictions": 1}
     paused = {"suspension": {"scheduling": True}, "clusters": None}
     name = write.workload.rpartition("/")[2]
-    stage.bind(name, record=record, status={} if gone else RUNS, **paused)
-    stage.store.confirm(write.uid, stage.version)
+    harness.bind(name, record=record, status={} if gone else RUNS, **paused)
+    harness.store.confirm(write.uid, harness.version)
 
 
 @virtual_time
 async def test_preemptor_is_admitted_after_victim_has_terminated():
-    async with looping(cpus=2) as stage:
-        full(stage)
-        stage.submit("preemptor", "lender")
-        nominated, evicted = await stage.hand.next(), await stage.hand.next()
+    async with looping(cpus=2) as harness:
+        full(harness)
+        harness.submit("preemptor", "lender")
+        nominated, evicted = await harness.actuator.next(), await harness.actuator.next()
         assert (nominated.effect, nominated.workload, nominated.recorded) == ("hold", "Job ns/preemptor", CLUSTER)
         assert (evicted.effect, evicted.reason, evicted.preemptor) == ("evict", "Reclaimed", "Job ns/preemptor")
         # Events of the victims while they are still running change nothing.
         for name in ("a", "b"):
-            run(stage, name)
+            run(harness, name)
         await asyncio.sleep(0.1)
-        leave(stage, evicted)
+        leave(harness, evicted)
         await asyncio.sleep(0.1)
-        assert stage.hand.writes.empty()
-        leave(stage, evicted, gone=True)
-        assert (await stage.hand.next()).workload == "Job ns/preemptor"
+        assert harness.actuator.writes.empty()
+        leave(harness, evicted, gone=True)
+        assert (await harness.actuator.next()).workload == "Job ns/preemptor"
 
 
 def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
-    stage = Stage(2, {})
-    stage.store.configure(RECLAIM)
+    harness = LoopHarness(2, {})
+    harness.store.configure(RECLAIM)
     for name in ("lender", "borrower"):
-        stage.tell(stage.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "2"}}})
-    stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+        harness.update(
+            harness.store.queues, {"metadata": {"name": name}, "spec": {"weight": 1, "deserved": {"cpu": "2"}}}
+        )
+    harness.update(harness.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
     for name in ("a", "b"):
-        run(stage, name)
-    stage.submit("preemptor", "lender", pods=2)
-    stage.loop._preparation_slices = 10_000
-    stage.loop._cycle()
-    assert stage.loop._plan_in_progress is not None
-    run(stage, "a")
-    in_turn(stage)
-    assert stage.hand.writes.empty()
-    stage.loop._preparation_slices = 10_000
-    in_turn(stage)
-    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+        run(harness, name)
+    harness.submit("preemptor", "lender", pods=2)
+    harness.loop._preparation_slices = 10_000
+    harness.loop._cycle()
+    assert harness.loop._plan_in_progress is not None
+    run(harness, "a")
+    in_turn(harness)
+    assert harness.actuator.writes.empty()
+    harness.loop._preparation_slices = 10_000
+    in_turn(harness)
+    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
     assert [(write.effect, write.workload) for write in written] == [
         ("hold", "Job ns/preemptor"),
         ("evict", "Job ns/a"),
@@ -104,49 +108,49 @@ def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
 def test_part_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     """No part of a HyperJob is evicted without those that cannot run without it (G1)."""
     monkeypatch.setattr("controller.scheduling.loop._STEPS_PER_SLICE", 1)
-    stage = Stage(2, {})
-    stage.store.configure(load_configuration("resize: {gracePeriod: 0s}"))
-    stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
-    stage.store.expect_hyperjobs()
+    harness = LoopHarness(2, {})
+    harness.store.configure(load_configuration("resize: {gracePeriod: 0s}"))
+    harness.update(harness.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+    harness.store.expect_hyperjobs()
     parts = frozenset({"a", "b"})
-    stage.store.hyperjob_changed("hyper", CachedHyperJob("ns", created_at=0, split="s1", parts=parts, minimum=2))
+    harness.store.hyperjob_changed("hyper", CachedHyperJob("ns", created_at=0, split="s1", parts=parts, minimum=2))
     owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "name": "h", "uid": "hyper"}
     group = {"volcano-global.io/group": '{"uid": "hyper", "split": "s1"}'}
     of_hyperjob = {"ownerReferences": [{**owner, "controller": True}], "annotations": group}
-    run(stage, "a", pods=3, meta=of_hyperjob)
-    run(stage, "b", meta=of_hyperjob)
-    stage.submit("waits", "borrower")
-    stage.loop._preparation_slices = 10_000
-    stage.loop._cycle()
-    assert stage.loop._plan_in_progress is not None
-    run(stage, "b", meta=of_hyperjob)
-    in_turn(stage)
-    assert stage.hand.writes.empty()
-    stage.loop._preparation_slices = 10_000
-    in_turn(stage)
-    written = [stage.hand.writes.get_nowait() for _ in range(stage.hand.writes.qsize())]
+    run(harness, "a", pods=3, meta=of_hyperjob)
+    run(harness, "b", meta=of_hyperjob)
+    harness.submit("waits", "borrower")
+    harness.loop._preparation_slices = 10_000
+    harness.loop._cycle()
+    assert harness.loop._plan_in_progress is not None
+    run(harness, "b", meta=of_hyperjob)
+    in_turn(harness)
+    assert harness.actuator.writes.empty()
+    harness.loop._preparation_slices = 10_000
+    in_turn(harness)
+    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
     assert [(write.effect, write.workload) for write in written] == [("evict", "Job ns/a"), ("evict", "Job ns/b")]
 
 
 @virtual_time
 async def test_rejected_eviction_selects_another_victim():
-    async with looping(cpus=2) as stage:
-        full(stage)
-        stage.submit("preemptor", "lender")
-        await stage.hand.next()
-        evicted = await stage.hand.next()
+    async with looping(cpus=2) as harness:
+        full(harness)
+        harness.submit("preemptor", "lender")
+        await harness.actuator.next()
+        evicted = await harness.actuator.next()
         until = wall_clock() + 60_000
-        stage.store.roll_back(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
-        given_up, held, other = [await stage.hand.next() for _ in range(3)]
+        harness.store.roll_back(evicted.uid, Refusal(Reason.STARTUP_BACKOFF, subject="not today", until=until))
+        given_up, held, other = [await harness.actuator.next() for _ in range(3)]
         assert (given_up.effect, given_up.recorded, held.effect, held.recorded) == ("hold", "", "hold", CLUSTER)
         assert (other.effect, other.uid != evicted.uid) == ("evict", True)
 
 
 @virtual_time
 async def test_rejected_admission_of_a_nominated_workload_is_retried():
-    async with looping(cpus=2) as stage:
-        stage.tell(stage.store.queues, {"metadata": {"name": "lender"}, "spec": {"weight": 1}})
-        stage.submit("other", "lender", suspension={"scheduling": True, "dispatching": True})
+    async with looping(cpus=2) as harness:
+        harness.update(harness.store.queues, {"metadata": {"name": "lender"}, "spec": {"weight": 1}})
+        harness.submit("other", "lender", suspension={"scheduling": True, "dispatching": True})
         uid = WorkloadUid(UID.format("held"))
         record = {
             "uid": uid,
@@ -155,25 +159,25 @@ async def test_rejected_admission_of_a_nominated_workload_is_retried():
             "nominatedRequests": {"cpu": "1", "memory": "1Gi", "pods": "1"},
         }
         record["nominatedAt"] = format_time(wall_clock())
-        stage.submit("held", "lender", record=record)
-        assert (await stage.hand.next()).workload == "Job ns/held"
+        harness.submit("held", "lender", record=record)
+        assert (await harness.actuator.next()).workload == "Job ns/held"
         began = wall_clock()
-        stage.hand.refused[uid] = began + 100
-        stage.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
-        write = await stage.hand.next()
+        harness.actuator.refused[uid] = began + 100
+        harness.store.roll_back(uid, Refusal(Reason.STARTUP_BACKOFF, until=began + 100))
+        write = await harness.actuator.next()
         assert (write.workload, write.effect) == ("Job ns/held", "admit")
         assert 100 <= wall_clock() - began < 1000
 
 
 @virtual_time
 async def test_victim_that_was_not_placed_stays_charged_for_a_while():
-    async with looping(cpus=1) as stage:
-        stage.tell(stage.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
+    async with looping(cpus=1) as harness:
+        harness.update(harness.store.queues, {"metadata": {"name": "borrower"}, "spec": {"weight": 1}})
         record = {"uid": UID.format("a"), "queue": "borrower", "clusters": [CLUSTER], "evictions": 1}
-        stage.submit("a", "borrower", record=record)
-        stage.submit("b", "borrower")
+        harness.submit("a", "borrower", record=record)
+        harness.submit("b", "borrower")
         await asyncio.sleep(320)
-        assert stage.hand.writes.empty()
-        assert stage.loop.state.workloads[WorkloadUid(UID.format("a"))].is_being_evicted
+        assert harness.actuator.writes.empty()
+        assert harness.loop.state.workloads[WorkloadUid(UID.format("a"))].is_being_evicted
         await asyncio.sleep(11)
-        assert (await stage.hand.next()).workload == "Job ns/a"
+        assert (await harness.actuator.next()).workload == "Job ns/a"
