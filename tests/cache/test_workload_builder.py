@@ -53,10 +53,10 @@ def annotated(record: str) -> dict:
     return {"annotations": {ADMISSION_ANNOTATION: record}}
 
 
-def heard_deployment(template: bytes, raw_binding: bytes):
+def workload_of_deployment(template: bytes, raw_binding: bytes):
     store = Store(DEPLOYMENTS)
-    ear = received(store, ("bindings", raw_binding), (DEPLOYMENT, template))
-    return ear.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
+    handler = received(store, ("bindings", raw_binding), (DEPLOYMENT, template))
+    return handler.workloads.get("rb-web"), store.conditions.get("rb-web", frozenset())
 
 
 def test_suspended_binding_is_pending():
@@ -358,21 +358,21 @@ TEMPLATE_D = {"template": {"metadata": {"annotations": {"scheduling.volcano.sh/q
     ],
 )
 def test_queue_of_a_configured_kind(meta, spec, fields, queue, conditions):
-    workload, remarks = heard_deployment(deployment(spec=spec, **meta), deployment_binding(**fields))
+    workload, remarks = workload_of_deployment(deployment(spec=spec, **meta), deployment_binding(**fields))
     assert (workload and workload.queue) == queue
     assert remarks == conditions
 
 
 def test_divisible_kind_requests_more_of_replicas_and_template():
-    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding())
+    workload, _ = workload_of_deployment(deployment(**IN_QUEUE_A), deployment_binding())
     assert workload.requirements.requests == workload.requirements.gang_requests == {"cpu": 2000, "pods": 4000}
     assert workload.requirements.replicas == 4
     assert workload.requirements.replica_requests == {"cpu": 500, "pods": 1000}
     pod = {"spec": {"containers": [{"name": "m", "resources": {"limits": {"cpu": "2"}}}]}}
     template = deployment(spec={"replicas": 2, "template": pod}, **IN_QUEUE_A)
-    larger, _ = heard_deployment(template, deployment_binding())
+    larger, _ = workload_of_deployment(template, deployment_binding())
     assert (larger.requirements.replicas, larger.requirements.requests["cpu"]) == (4, 8000)
-    not_counted, _ = heard_deployment(template, binding("web", kind="Deployment", api_version="apps/v1"))
+    not_counted, _ = workload_of_deployment(template, binding("web", kind="Deployment", api_version="apps/v1"))
     assert not_counted.requirements.requests == {"cpu": 4000, "pods": 2000}
 
 
@@ -416,7 +416,7 @@ THREE_AND_ONE = {"m1": {"cpu": 1500, "pods": 3000}, "m2": {"cpu": 500, "pods": 1
 def test_divisible_kind_is_charged_where_its_replicas_are(placed, record, spec, charges, conditions):
     clusters = [{"name": name, "replicas": count} for name, count in placed.items()]
     raw_binding = deployment_binding(paused=False, clusters=clusters, record=record, spec=spec)
-    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
+    workload, remarks = workload_of_deployment(deployment(**IN_QUEUE_A), raw_binding)
     assert charged(workload) == charges
     assert remarks == conditions
     assert workload.has_moved == (record is not None)
@@ -428,7 +428,7 @@ def test_cluster_without_its_number_of_replicas_runs_none(recorded):
     clusters = [{"name": "m1", "replicas": 4}, {"name": "m2"}]
     statuses = {"m1": {"replicas": 4, "readyReplicas": 4}, "m2": {}}
     raw_binding = deployment_binding(paused=False, clusters=clusters, record=record, spec=DIVIDED, statuses=statuses)
-    workload, remarks = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
+    workload, remarks = workload_of_deployment(deployment(**IN_QUEUE_A), raw_binding)
     assert charged(workload) == {"m1": {"cpu": 2000, "pods": 4000}}
     assert workload.admission.reported
     assert remarks == (frozenset() if recorded == ("m1",) else {Condition.REPLICAS_REDIVIDED})
@@ -444,7 +444,7 @@ def test_cluster_without_its_number_of_replicas_runs_none(recorded):
     ],
 )
 def test_ties_of_static_weights_depend_on_the_template(uid, spec, reverses_ties):
-    workload, _ = heard_deployment(
+    workload, _ = workload_of_deployment(
         deployment(**(IN_QUEUE_A | {"uid": uid})), deployment_binding(template_uid=uid, spec=spec)
     )
     assert workload.requirements.reverses_ties is reverses_ties
@@ -459,7 +459,7 @@ def test_deployment_without_replicas_awaits_no_start(replicas, awaits_start):
     raw_binding = deployment_binding(
         paused=False, clusters=[{"name": "m1"}], record=record, statuses={"m1": {}}, spec={"replicas": replicas}
     )
-    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), raw_binding)
+    workload, _ = workload_of_deployment(deployment(**IN_QUEUE_A), raw_binding)
     assert workload.awaits_start is awaits_start
 
 
@@ -467,7 +467,7 @@ BATCH_JOB = ApiKind("batch/v1", "Job")
 BATCH_JOBS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
 
 
-def heard_batch_job(template_spec: dict, **fields):
+def workload_of_batch_job(template_spec: dict, **fields):
     template = raw({"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": template_spec})
     spec = {"replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
     raw_binding = binding("web", api_version="batch/v1", spec=spec, **fields)
@@ -486,13 +486,13 @@ def heard_batch_job(template_spec: dict, **fields):
     ],
 )
 def test_workload_with_a_suspended_template_is_not_admitted(suspension, hold):
-    assert heard_batch_job({"parallelism": 2, **suspension}).hold == hold
+    assert workload_of_batch_job({"parallelism": 2, **suspension}).hold == hold
 
 
 @pytest.mark.parametrize("is_suspended", [True, False])
 def test_admitted_job_with_a_suspended_template_awaits_no_start(is_suspended):
     record = admission_record(charge={"cpu": "2", "pods": "2"}, **ADMITTED_ON_M1)
-    workload = heard_batch_job(
+    workload = workload_of_batch_job(
         {"parallelism": 2, "suspend": is_suspended},
         paused=False,
         clusters=[{"name": "m1", "replicas": 2}],
@@ -524,7 +524,7 @@ def test_admitted_job_with_a_suspended_template_awaits_no_start(is_suspended):
 def test_reservation_is_read_from_the_record(written, rooms):
     since = datetime(2025, 1, 1, tzinfo=UTC)
     record = admission_record("rb-web", queue="a", reserved_since=since, nominated_requests={"cpu": "2"}, **written)
-    workload, _ = heard_deployment(deployment(), deployment_binding(record=record))
+    workload, _ = workload_of_deployment(deployment(), deployment_binding(record=record))
     assert workload.reservation == Reservation(int(since.timestamp() * 1000), rooms, {"cpu": 2000})
 
 
@@ -535,7 +535,7 @@ def test_reported_components_count_except_for_volcano_jobs():
             {"name": "worker", "replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "2"}}},
         ]
     }
-    workload, _ = heard_deployment(deployment(**IN_QUEUE_A), deployment_binding(spec=spec))
+    workload, _ = workload_of_deployment(deployment(**IN_QUEUE_A), deployment_binding(spec=spec))
     assert workload.requirements.requests == {"cpu": 5000, "pods": 3000}
     assert workload.requirements.replicas == 0
     volcano_job, _ = workload_and_conditions(binding("j1", spec=spec))
@@ -559,7 +559,7 @@ def replica_spec(cpu: str, **replicas: int) -> dict:
     return {**replicas, "template": {"spec": {"containers": [container]}}}
 
 
-def heard_pytorch_job(specs: dict, **fields):
+def workload_of_pytorch_job(specs: dict, **fields):
     template = raw(
         {"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": {"pytorchReplicaSpecs": specs}}
     )
@@ -591,14 +591,14 @@ def test_object_of_a_kind_no_longer_configured_has_no_requests():
     ],
 )
 def test_all_pods_that_karmada_does_not_count_are_counted(specs, requests):
-    requirements = heard_pytorch_job(specs).requirements
+    requirements = workload_of_pytorch_job(specs).requirements
     assert requirements.requests == requirements.gang_requests == requests
 
 
 def test_larger_of_components_and_template_is_requested():
     pod = {"containers": [{"name": "c"}], "resources": {"requests": {"cpu": "4"}}}
     spec = {"components": [{"name": "worker", "replicas": 2, "replicaRequirements": {"resourceRequest": {}}}]}
-    workload = heard_pytorch_job({"Worker": {"replicas": 2, "template": {"spec": pod}}}, spec=spec)
+    workload = workload_of_pytorch_job({"Worker": {"replicas": 2, "template": {"spec": pod}}}, spec=spec)
     assert workload.requirements.requests == {"cpu": 8000, "pods": 2000}
 
 
@@ -612,24 +612,24 @@ def test_long_grace_period_of_pods(seconds, is_long):
         workload_and_conditions(binding("j1"), jobs=(job(spec={"tasks": tasks}),))[0].details.has_long_grace_period
         is is_long
     )
-    assert heard_pytorch_job({"Worker": {"template": {"spec": pod}}}).details.has_long_grace_period is is_long
+    assert workload_of_pytorch_job({"Worker": {"template": {"spec": pod}}}).details.has_long_grace_period is is_long
     web = deployment(**IN_QUEUE_A, spec={"template": {"spec": pod}})
-    assert heard_deployment(web, deployment_binding())[0].details.has_long_grace_period is is_long
+    assert workload_of_deployment(web, deployment_binding())[0].details.has_long_grace_period is is_long
 
 
 def test_pod_template_without_replicas_requests_nothing():
     spec = {"replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
-    workload = heard_pytorch_job({"Worker": {**replica_spec("1"), "size": 0}}, spec=spec)
+    workload = workload_of_pytorch_job({"Worker": {**replica_spec("1"), "size": 0}}, spec=spec)
     assert workload.requirements.requests == {}
 
 
 def test_workload_that_karmada_does_not_count_is_not_divided():
     divided = {"placement": {"replicaScheduling": {"replicaSchedulingType": "Divided"}}}
     specs = {"Worker": replica_spec("1", replicas=4)}
-    workload = heard_pytorch_job(specs, paused=False, clusters=["m1", "m2"], spec=divided)
+    workload = workload_of_pytorch_job(specs, paused=False, clusters=["m1", "m2"], spec=divided)
     whole = {"cpu": 4000, "pods": 4000}
     assert workload.admission.cluster_charges == (ClusterCharge("m1", whole), ClusterCharge("m2", whole))
-    assert not heard_pytorch_job(specs, spec=divided).requirements.replicas
+    assert not workload_of_pytorch_job(specs, spec=divided).requirements.replicas
 
 
 @pytest.mark.parametrize(
@@ -649,7 +649,7 @@ def test_workload_that_karmada_does_not_count_is_not_divided():
     ],
 )
 def test_uncounted_pods_have_unknown_requests(specs, says):
-    assert says in heard_pytorch_job(specs).hold.subject
+    assert says in workload_of_pytorch_job(specs).hold.subject
 
 
 HYPERJOB = {
@@ -659,7 +659,9 @@ HYPERJOB = {
     "uid": "hyper",
     "controller": True,
 }
-SAID = CachedHyperJob("ml", created_at=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2)
+OBSERVED_HYPERJOB = CachedHyperJob(
+    "ml", created_at=1_767_225_600_000, split="s1", parts=frozenset({"j1", "j2", "j3"}), minimum=2
+)
 CLAIMED = {"uid": "hyper", "split": "s1"}
 UNLISTED = "its HyperJob does not list it as a part"
 
@@ -669,17 +671,17 @@ def part(owner=HYPERJOB, claim=CLAIMED, **notes):
     return job("j1", meta={"ownerReferences": [owner], "annotations": annotations})
 
 
-def heard_part(template, said=SAID):
-    """Return what a job amounts to while a HyperJob says *said*."""
+def workload_of_part(template, hyperjob=OBSERVED_HYPERJOB):
+    """Return the workload of a job while its HyperJob was observed as *hyperjob*."""
     store = Store()
     store.expect_hyperjobs()
-    if said is not None:
-        store.hyperjob_changed("hyper", said)
+    if hyperjob is not None:
+        store.hyperjob_changed("hyper", hyperjob)
     return received(store, ("bindings", binding("j1")), ("jobs", template)).workloads["rb-j1"]
 
 
 def test_listed_parts_of_a_hyperjob_are_one_gang():
-    workload = heard_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
+    workload = workload_of_part(part(**{"volcano-global.io/preferred-clusters": '["m2"]'}))
     assert workload.gang == HyperJobGang("hyper/s1", parts=3, minimum=2)
     assert workload.created_at == 1_767_225_600_000
     assert workload.requirements.preferred_clusters == ("m2",)
@@ -694,24 +696,24 @@ def test_listed_parts_of_a_hyperjob_are_one_gang():
     ],
 )
 def test_finished_parts_count_as_started_without_their_jobs(finished, gang):
-    workload = heard_part(part(), replace(SAID, finished=frozenset(finished)))
-    assert (workload.gang, workload.hold, workload.created_at) == (gang, None, SAID.created_at)
+    workload = workload_of_part(part(), replace(OBSERVED_HYPERJOB, finished=frozenset(finished)))
+    assert (workload.gang, workload.hold, workload.created_at) == (gang, None, OBSERVED_HYPERJOB.created_at)
 
 
 @pytest.mark.parametrize(
-    ("template", "said"),
+    ("template", "hyperjob"),
     [
         pytest.param(part(), None, id="no-such-hyperjob"),
-        pytest.param(part(), replace(SAID, parts=frozenset({"j2"})), id="not-listed"),
-        pytest.param(part(), replace(SAID, namespace="other"), id="of-another-namespace"),
-        pytest.param(part(), replace(SAID, split="s2"), id="made-for-an-earlier-split"),
+        pytest.param(part(), replace(OBSERVED_HYPERJOB, parts=frozenset({"j2"})), id="not-listed"),
+        pytest.param(part(), replace(OBSERVED_HYPERJOB, namespace="other"), id="of-another-namespace"),
+        pytest.param(part(), replace(OBSERVED_HYPERJOB, split="s2"), id="made-for-an-earlier-split"),
     ],
 )
-def test_unlisted_part_is_pending_with_its_own_age(template, said):
-    workload = heard_part(template, said)
+def test_unlisted_part_is_pending_with_its_own_age(template, hyperjob):
+    workload = workload_of_part(template, hyperjob)
     assert workload.gang is None
     assert (workload.hold.reason, workload.hold.subject) == (Reason.HYPERJOB_INCOMPLETE, UNLISTED)
-    assert workload.created_at > SAID.created_at
+    assert workload.created_at > OBSERVED_HYPERJOB.created_at
 
 
 @pytest.mark.parametrize(
@@ -723,25 +725,25 @@ def test_unlisted_part_is_pending_with_its_own_age(template, said):
     ],
 )
 def test_group_annotation_without_controlling_owner_is_ignored(owner):
-    workload = heard_part(part(owner))
+    workload = workload_of_part(part(owner))
     assert (workload.gang, workload.hold) == (None, None)
-    assert workload.created_at > SAID.created_at
+    assert workload.created_at > OBSERVED_HYPERJOB.created_at
 
 
 @pytest.mark.parametrize("since", ["1970-01-01T00:00:00Z", "0001-01-01T00:00:00+23:59", "9999-12-31T23:59:59-23:59"])
 def test_group_annotation_cannot_set_the_age(since):
     """A forged age once came before all others, and the year 1 failed every cycle."""
     forged = part(claim={**CLAIMED, "parts": 1, "minAvailable": 1, "since": since})
-    assert heard_part(forged).created_at == SAID.created_at
+    assert workload_of_part(forged).created_at == OBSERVED_HYPERJOB.created_at
     plain, _ = workload_and_conditions(binding("j1"), jobs=(forged,))
-    assert plain.created_at > SAID.created_at
+    assert plain.created_at > OBSERVED_HYPERJOB.created_at
 
 
 def test_part_is_updated_when_its_hyperjob_lists_it():
     store = Store()
     store.expect_hyperjobs()
     assert received(store, ("bindings", binding("j1")), ("jobs", part())).workloads["rb-j1"].hold is not None
-    store.hyperjob_changed("hyper", SAID)
+    store.hyperjob_changed("hyper", OBSERVED_HYPERJOB)
     assert received(store).workloads["rb-j1"].gang is not None
     store.hyperjob_changed("hyper", None)
     assert received(store).workloads["rb-j1"].gang is None
@@ -752,20 +754,20 @@ def test_part_is_updated_when_its_hyperjob_lists_it():
     [
         pytest.param("high", (100, False), id="known"),
         pytest.param("", (7, False), id="none-is-the-default"),
-        pytest.param("gone", (7, True), id="unknown-is-the-default-and-said"),
+        pytest.param("gone", (7, True), id="unknown-is-the-default-and-reported"),
     ],
 )
 def test_priority_is_that_of_the_priority_class(named, expected):
     classes = (priority_class("high", 100), priority_class("usual", 7, default=True))
     objects = (("priority_classes", raw_class) for raw_class in classes)
-    ear = received(Store(), *objects, ("bindings", binding("j1")), ("jobs", job("j1", priority=named)))
-    workload = ear.workloads["rb-j1"]
+    handler = received(Store(), *objects, ("bindings", binding("j1")), ("jobs", job("j1", priority=named)))
+    workload = handler.workloads["rb-j1"]
     assert (workload.priority, workload.details.unknown_class) == expected
 
 
 def test_classes_of_all_pods_of_a_configured_kind_are_known():
     pod = {"spec": {"priorityClassName": "high", "containers": []}}
-    workload = heard_pytorch_job({"Master": {"template": pod}, "Worker": replica_spec("1")})
+    workload = workload_of_pytorch_job({"Master": {"template": pod}, "Worker": replica_spec("1")})
     assert workload.details.task_classes == ("high",)
 
 
@@ -798,8 +800,8 @@ def test_binding_placed_after_external_eviction_is_not_admitted():
         (4, ["m1"], EVICTED),
         (5, ["m1"], ADMITTED),
     ):
-        ear = received(store, ("bindings", binding("j1", version=version, clusters=clusters, record=record)))
-        states.append((ear.workloads["rb-j1"].state, *store.conditions["rb-j1"]))
+        handler = received(store, ("bindings", binding("j1", version=version, clusters=clusters, record=record)))
+        states.append((handler.workloads["rb-j1"].state, *store.conditions["rb-j1"]))
     assert states == [
         (WorkloadState.PENDING, Condition.EVICTED_BY_OTHERS),
         (WorkloadState.PENDING, Condition.PLACED_WITHOUT_ADMISSION),
