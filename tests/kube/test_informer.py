@@ -36,7 +36,7 @@ def decode(raw: bytes) -> Seen:
     return Seen(("ns", name), name, int(obj["metadata"]["resourceVersion"]))
 
 
-class Shelf(Collection[Seen]):
+class WaitableCollection(Collection[Seen]):
     """A collection that counts its lists and can be waited for."""
 
     def __init__(self) -> None:
@@ -72,16 +72,16 @@ async def server() -> AsyncIterator[ScriptedServer]:
 @asynccontextmanager
 async def informing(
     server: ScriptedServer, tmp_path: Path, *, healthy: float = 0.05, silence: float = 5, is_known=lambda _: False
-) -> AsyncIterator[tuple[Informer[Any], Shelf]]:
-    shelf = Shelf()
+) -> AsyncIterator[tuple[Informer[Any], WaitableCollection]]:
+    collection = WaitableCollection()
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
         pace = WatchOptions(page=2, watch=2, silence=silence, healthy_seconds=healthy)
-        informer = Informer(api, PATH, decode=decode, sink=shelf, options=pace)
+        informer = Informer(api, PATH, decode=decode, sink=collection, options=pace)
         informer._backoff = Backoff(initial=0.01, maximum=0.02)
         informer._is_known = is_known
         async with asyncio.TaskGroup() as group:
             task = group.create_task(informer.run())
-            yield informer, shelf
+            yield informer, collection
             task.cancel()
 
 
@@ -131,10 +131,10 @@ async def test_cache_is_listed_again_only_where_needed(server, tmp_path, *, list
     server.says("GET", PATH, *lists)
     server.says("WATCH", PATH, *watches)
     with capture_logs() as logged:
-        async with informing(server, tmp_path) as (informer, shelf):
-            await shelf.contains(cached)
+        async with informing(server, tmp_path) as (informer, collection):
+            await collection.contains(cached)
             await informer.synced.wait()
-            assert shelf.replaced == replaced
+            assert collection.replaced == replaced
     assert {line["log_level"] for line in logged} <= {"debug", "info", "warning"}
     assert not any("exc_info" in line for line in logged)
 
@@ -146,20 +146,20 @@ async def test_list_of_large_objects_is_complete(server, tmp_path, monkeypatch, 
     large = [thing(f"b{n}", n, data="x" * 40_000) for n in range(6)]
     server.says("GET", PATH, paging(*small, *large, version=9, expires_at=expires_at))
     server.says("WATCH", PATH, ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains(
+    async with informing(server, tmp_path) as (informer, collection):
+        await collection.contains(
             {item["metadata"]["name"]: int(item["metadata"]["resourceVersion"]) for item in [*small, *large]}
         )
-        assert shelf.replaced == informer.lists == 1
+        assert collection.replaced == informer.lists == 1
     assert {parameters["limit"] for parameters in server.seen("GET")} == {"1", "2"}
 
 
 async def test_silent_connection_is_closed_without_losing_events(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 1), version=7))
     server.says("WATCH", PATH, ALL_WELL, watching(event("ADDED", thing("b", 8)), then="hang"))
-    async with informing(server, tmp_path, silence=0.1) as (_, shelf):
-        await shelf.contains({"a": 1, "b": 8})
-        assert shelf.replaced == 1
+    async with informing(server, tmp_path, silence=0.1) as (_, collection):
+        await collection.contains({"a": 1, "b": 8})
+        assert collection.replaced == 1
 
 
 @pytest.mark.parametrize(
@@ -178,9 +178,9 @@ async def test_silent_connection_is_closed_without_losing_events(server, tmp_pat
 async def test_broken_watch_resumes_at_its_version(server, tmp_path, first, resumed_at):
     server.says("GET", PATH, FIRST, listing(version=13))
     server.says("WATCH", PATH, first, watching(event("DELETED", thing("a", 13)), then="hang"))
-    async with informing(server, tmp_path) as (_, shelf):
-        await shelf.contains({})
-        assert shelf.replaced == 1
+    async with informing(server, tmp_path) as (_, collection):
+        await collection.contains({})
+        assert collection.replaced == 1
     assert [watch["resourceVersion"] for watch in server.seen("WATCH")] == ["7", resumed_at]
 
 
@@ -194,13 +194,13 @@ async def test_restored_server_is_unsynced_until_relist(server, tmp_path):
 
     server.says("GET", PATH, listing(thing("a", 5), version=7), listing(version=3), slow_list)
     server.says("WATCH", PATH, watching(), ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 5})
+    async with informing(server, tmp_path) as (informer, collection):
+        await collection.contains({"a": 5})
         async with asyncio.timeout(LIMIT_SECONDS):
             await asked.wait()
         assert not informer.synced.is_set()
         release.set()
-        await shelf.contains({"old": 2})
+        await collection.contains({"old": 2})
         assert informer.synced.is_set()
 
 
@@ -210,16 +210,16 @@ async def test_object_that_becomes_unreadable_keeps_its_last_state(server, tmp_p
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(bad, thing("b", 3), version=11))
     changes = watching(event("MODIFIED", bad), event("ADDED", thing("c", 10)), then="hang")
     server.says("WATCH", PATH, changes, watching(event("BOOKMARK", thing("", 11))), watching(deleted, then="hang"))
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 2, "c": 10})
+    async with informing(server, tmp_path) as (informer, collection):
+        await collection.contains({"a": 2, "c": 10})
         informer.relist()
         assert not informer.synced.is_set()
-        await shelf.contains({"a": 2, "b": 3})
+        await collection.contains({"a": 2, "b": 3})
         assert informer.synced.is_set()
         assert informer.unreadable == 1
         # A tenant that creates and deletes such objects must not cause repeated lists.
-        await shelf.contains({"b": 3})
-        assert (informer.unreadable, informer.decode_failures, shelf.replaced) == (0, 3, 2)
+        await collection.contains({"b": 3})
+        assert (informer.unreadable, informer.decode_failures, collection.replaced) == (0, 3, 2)
 
 
 async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_path):
@@ -235,9 +235,9 @@ async def test_object_nested_10000_deep_does_not_stop_the_informer(server, tmp_p
     changed = event("MODIFIED", deep | thing("deep", 8)).replace(b'"DEEP"', nested)
     server.says("GET", PATH, list_deep)
     server.says("WATCH", PATH, watching(changed, event("ADDED", thing("b", 9)), then="hang"))
-    async with informing(server, tmp_path) as (informer, shelf):
-        await shelf.contains({"a": 3, "b": 9, "deep": 8})
-        assert shelf.replaced == 1
+    async with informing(server, tmp_path) as (informer, collection):
+        await collection.contains({"a": 3, "b": 9, "deep": 8})
+        assert collection.replaced == 1
         assert informer.unreadable == 0
 
 
@@ -259,13 +259,13 @@ async def test_watches_that_end_at_once_are_backed_off(server, tmp_path):
 async def test_repeated_relist_requests_cause_one_list(server, tmp_path):
     server.says("GET", PATH, listing(thing("a", 2), version=7), listing(thing("b", 3), version=8))
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
+    async with informing(server, tmp_path) as (informer, collection):
         async with asyncio.timeout(LIMIT_SECONDS):
-            while shelf.replaced < 12:
+            while collection.replaced < 12:
                 informer.relist()
                 informer.relist()
                 await asyncio.sleep(0.005)
-        await shelf.contains({"b": 3})
+        await collection.contains({"b": 3})
         await informer.synced.wait()
 
 
@@ -278,7 +278,7 @@ async def test_informer_has_caught_up_once_a_watch_brings_nothing(server, tmp_pa
 
     server.says("GET", PATH, FIRST, listing(version=9))
     server.says("WATCH", PATH, stalled, refusing(503), watching(event("ADDED", thing("b", 8))), watching(), ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf):
+    async with informing(server, tmp_path) as (informer, collection):
         async with asyncio.timeout(LIMIT_SECONDS):
             await watched.wait()
             informer.catch_up()
@@ -287,8 +287,8 @@ async def test_informer_has_caught_up_once_a_watch_brings_nothing(server, tmp_pa
             informer.catch_up()
             assert not informer.synced.is_set()
             await informer.synced.wait()
-        assert shelf.things == {"a": 1, "b": 8}
-        assert shelf.replaced == 1
+        assert collection.things == {"a": 1, "b": 8}
+        assert collection.replaced == 1
     assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")][:4] == [False, True, True, True]
 
 
@@ -302,12 +302,12 @@ async def test_informer_that_missed_much_catches_up_in_parts(server, tmp_path):
     parts = [watching(event("ADDED", thing(name, version))) for name, version in (("b", 8), ("c", 9))]
     server.says("GET", PATH, FIRST, listing(version=9))
     server.says("WATCH", PATH, stalled, *parts, ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf), asyncio.timeout(LIMIT_SECONDS):
+    async with informing(server, tmp_path) as (informer, collection), asyncio.timeout(LIMIT_SECONDS):
         await watched.wait()
         informer._listed_at -= 6
         informer.catch_up()
         await informer.synced.wait()
-        assert shelf.things == {"a": 1, "b": 8, "c": 9}
+        assert collection.things == {"a": 1, "b": 8, "c": 9}
         assert [watch["timeoutSeconds"] == "1" for watch in server.seen("WATCH")] == [False, True, True]
 
 
@@ -321,13 +321,13 @@ async def test_list_begun_before_catch_up_is_not_enough(server, tmp_path):
 
     server.says("GET", PATH, slow, listing(version=8))
     server.says("WATCH", PATH, watching(event("ADDED", thing("b", 8))), ALL_WELL)
-    async with informing(server, tmp_path) as (informer, shelf), asyncio.timeout(LIMIT_SECONDS):
+    async with informing(server, tmp_path) as (informer, collection), asyncio.timeout(LIMIT_SECONDS):
         await listed.wait()
         informer._listed_at -= 6
         informer.catch_up()
         may_answer.set()
         await informer.synced.wait()
-        assert shelf.things == {"a": 1, "b": 8}
+        assert collection.things == {"a": 1, "b": 8}
     assert server.seen("WATCH")[0]["timeoutSeconds"] == "1"
 
 
@@ -388,12 +388,12 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
             then="hang",
         ),
     )
-    async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, shelf):
-        await shelf.contains({"b": 9})
+    async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, collection):
+        await collection.contains({"b": 9})
         assert informer.version == "10"
 
 
-class LongShelf(Shelf):
+class SlicedCollection(WaitableCollection):
     """A collection that records how many objects of a list are applied in each turn of the event loop."""
 
     def __init__(self, informer: Informer[Any]) -> None:
@@ -425,13 +425,13 @@ async def test_long_lists_are_applied_in_slices_before_synced(server, tmp_path):
     server.says("GET", PATH, listing(*long, version=7), listing(*long[:300], version=9))
     server.says("WATCH", PATH, refusing(410), ALL_WELL)
     async with informing(server, tmp_path) as (informer, _):
-        informer._sink = shelf = LongShelf(informer)
-        await shelf.until(lambda: shelf.replaced == 1)
-        assert len(shelf.things) == 1_800
-        await shelf.until(lambda: shelf.replaced == 2)
-        assert len(shelf.things) == 300
-        assert max(shelf.slices) == 500
-        assert not shelf.synced_between_slices
+        informer._sink = collection = SlicedCollection(informer)
+        await collection.until(lambda: collection.replaced == 1)
+        assert len(collection.things) == 1_800
+        await collection.until(lambda: collection.replaced == 2)
+        assert len(collection.things) == 300
+        assert max(collection.slices) == 500
+        assert not collection.synced_between_slices
         assert informer.synced.is_set()
 
 
@@ -440,10 +440,10 @@ async def test_relist_request_while_a_list_is_applied_lists_again(server, tmp_pa
     server.says("GET", PATH, listing(*long, version=7), listing(thing("new", 8), version=8))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, _):
-        informer._sink = shelf = LongShelf(informer)
+        informer._sink = collection = SlicedCollection(informer)
         async with asyncio.timeout(LIMIT_SECONDS):
-            while len(shelf.things) < 500:  # noqa: ASYNC110 -- between two slices
+            while len(collection.things) < 500:  # noqa: ASYNC110 -- between two slices
                 await asyncio.sleep(0)
         informer.relist()
         await informer.synced.wait()
-        assert shelf.things == {"new": 8}
+        assert collection.things == {"new": 8}
