@@ -15,7 +15,7 @@ from tests.waiting import poll
 TERMS = LeaseTimings(lease=30, renew=12, retry=0.05, connect=5, write=10)
 
 
-class Arena:
+class Election:
     """Candidates for one lease that share a clock."""
 
     def __init__(self, api: Api, namespace: str, group: asyncio.TaskGroup) -> None:
@@ -35,46 +35,46 @@ class Arena:
 
 
 @pytest.fixture
-async def arena(control_plane, namespace) -> AsyncIterator[Arena]:
+async def election(control_plane, namespace) -> AsyncIterator[Election]:
     async with Api.connect(control_plane.kubeconfig("admin")) as api, asyncio.TaskGroup() as group:
-        arena = Arena(api, namespace, group)
-        yield arena
-        for task in arena.tasks:
+        election = Election(api, namespace, group)
+        yield election
+        for task in election.tasks:
             task.cancel()
 
 
-async def test_leader_whose_lease_was_taken_stops(arena):
-    first = arena.enter("1")
+async def test_leader_whose_lease_was_taken_stops(election):
+    first = election.enter("1")
     await poll(lambda: first.leads, "the leader")
-    robber = arena.enter("2")
-    await poll(lambda: robber.leads and not first.leads, "another leader")
-    assert not robber.may_write, "the former process of this name may still be writing"
-    await arena.rounds()
-    assert (robber.leads, first.leads) == (True, False)
+    second = election.enter("2")
+    await poll(lambda: second.leads and not first.leads, "another leader")
+    assert not second.may_write, "the former process of this name may still be writing"
+    await election.rounds()
+    assert (second.leads, first.leads) == (True, False)
 
 
-async def test_deleted_lease_is_recreated(arena):
-    first = arena.enter("1")
+async def test_deleted_lease_is_recreated(election):
+    first = election.enter("1")
     await poll(lambda: first.leads, "the leader")
-    path = LEASES.item_path(arena.namespace, "volcano-global-controller")
-    await arena.api.delete(path)
+    path = LEASES.item_path(election.namespace, "volcano-global-controller")
+    await election.api.delete(path)
 
     async def holder() -> str:
-        return json.loads(await arena.api.get(path))["spec"]["holderIdentity"]
+        return json.loads(await election.api.get(path))["spec"]["holderIdentity"]
 
     await poll(holder, "the lease", until=lambda seen: seen == "a_1", ignoring=(NotFound,))
     assert first.leads
 
 
-async def test_lapse_is_notified_before_late_renewal(arena):
+async def test_lapse_is_notified_before_late_renewal(election):
     """A caller that read the state in between must be notified of the lapse."""
-    told = []
-    first = arena.enter("1")
-    first.on_change.append(lambda: told.append((first.leads, first.may_write)))
+    notified = []
+    first = election.enter("1")
+    first.on_change.append(lambda: notified.append((first.leads, first.may_write)))
     await poll(lambda: first.may_write, "the leader")
-    await arena.rounds()
-    assert told == [(True, True)]
-    arena.now += TERMS.renew + 1
+    await election.rounds()
+    assert notified == [(True, True)]
+    election.now += TERMS.renew + 1
     assert not first.may_write
     await poll(lambda: first.may_write, "the leader again")
-    assert told == [(True, True), (False, False), (True, True)]
+    assert notified == [(True, True), (False, False), (True, True)]
