@@ -49,7 +49,7 @@ def site(name: str, cpu: int, used: int = 0) -> Cluster:
     return replace(cluster(name, cpu=cpu * 1000), used={"cpu": used * 1000})
 
 
-class Play:
+class EstimateHarness:
     """Engine whose queries the test answers."""
 
     def __init__(self, *clusters: Cluster, fifo: bool = False, **policy) -> None:
@@ -101,169 +101,177 @@ class Play:
     ],
 )
 def test_gang_is_admitted_by_the_estimate(count, answer, is_admitted):
-    play = Play(site("m1", 32)).add(job("a", gang(pods(count, cpu=5))))
-    play.plan()
-    play.answer(answer, silent=answer is None)
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(count, cpu=5))))
+    harness.plan()
+    harness.answer(answer, silent=answer is None)
 
-    assert play.plan() == (["a@m1"] if is_admitted else [])
+    assert harness.plan() == (["a@m1"] if is_admitted else [])
 
 
 def test_only_the_estimated_workload_waits_for_its_answer():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(4, cpu=5))))
 
-    assert play.plan() == []
-    assert play.asked() == ["m1"]
-    assert play.last.waits == ()
-    assert play.state.refusal(WorkloadUid("a")) is None
-    play.add(job("b", gang(pods(1, cpu=1, claim=None))))
-    assert play.plan(after=5) == ["b@m1"]
+    assert harness.plan() == []
+    assert harness.asked() == ["m1"]
+    assert harness.last.waits == ()
+    assert harness.state.refusal(WorkloadUid("a")) is None
+    harness.add(job("b", gang(pods(1, cpu=1, claim=None))))
+    assert harness.plan(after=5) == ["b@m1"]
 
 
 def test_gang_refused_by_the_estimator_is_queried_again():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(4)
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    harness.plan()
+    harness.answer(4)
 
-    assert play.plan() == []
-    refusal = play.state.refusal(WorkloadUid("a"))
+    assert harness.plan() == []
+    refusal = harness.state.refusal(WorkloadUid("a"))
     assert refusal is not None
     assert (refusal.reason, refusal.cluster) == (Reason.INSUFFICIENT_CAPACITY, "m1")
     assert "estimator" in (refusal.subject or "")
-    assert play.asked() == []
-    assert play.last.wake_at == START + ANSWER_TTL_MS
+    assert harness.asked() == []
+    assert harness.last.wake_at == START + ANSWER_TTL_MS
 
-    play.plan(after=ANSWER_TTL_MS)
-    assert play.asked() == ["m1"]
-    play.answer(6)
-    assert play.plan() == ["a@m1"]
+    harness.plan(after=ANSWER_TTL_MS)
+    assert harness.asked() == ["m1"]
+    harness.answer(6)
+    assert harness.plan() == ["a@m1"]
 
 
 def test_fifo_head_blocks_its_queue_while_it_is_estimated():
-    play = Play(site("m1", 32), fifo=True).add(
+    harness = EstimateHarness(site("m1", 32), fifo=True).add(
         job("a", gang(pods(4, cpu=5)), created_at=1), job("b", gang(pods(1, cpu=1, claim=None)), created_at=2)
     )
 
-    assert play.plan() == []
-    play.answer(4)
-    assert play.plan() == ["a@m1", "b@m1"]
+    assert harness.plan() == []
+    harness.answer(4)
+    assert harness.plan() == ["a@m1", "b@m1"]
 
 
 def test_workloads_do_not_wait_for_an_unresponsive_estimator():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(1, cpu=5))))
-    play.plan()
-    assert play.last.wake_at == START + QUERY_TIMEOUT_MS
-    assert play.plan(after=QUERY_TIMEOUT_MS) == ["a@m1"]
-    play.answer(None, silent=True)
-    play.add(job("b", gang(pods(2, cpu=5))))
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(1, cpu=5))))
+    harness.plan()
+    assert harness.last.wake_at == START + QUERY_TIMEOUT_MS
+    assert harness.plan(after=QUERY_TIMEOUT_MS) == ["a@m1"]
+    harness.answer(None, silent=True)
+    harness.add(job("b", gang(pods(2, cpu=5))))
 
-    assert play.plan(after=1) == ["b@m1"]
-    assert play.asked() == []
-    play.add(job("c", gang(pods(3, cpu=5))))
+    assert harness.plan(after=1) == ["b@m1"]
+    assert harness.asked() == []
+    harness.add(job("c", gang(pods(3, cpu=5))))
 
-    assert play.plan(after=ANSWER_TTL_MS) == ["c@m1"]
-    assert play.asked() == ["m1"], "one question tells whether it answers again"
+    assert harness.plan(after=ANSWER_TTL_MS) == ["c@m1"]
+    assert harness.asked() == ["m1"], "one question tells whether it answers again"
 
 
 def test_answer_to_an_outdated_query_is_ignored():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    (query,) = play.queries
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    harness.plan()
+    (query,) = harness.queries
 
-    play.state.cluster_estimated(Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), play.now)
-    play.state.cluster_estimated(Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), play.now)
+    harness.state.cluster_estimated(
+        Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), harness.now
+    )
+    harness.state.cluster_estimated(
+        Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), harness.now
+    )
 
-    assert play.plan() == []
+    assert harness.plan() == []
 
 
 def test_unobserved_admissions_are_deducted_from_estimates():
-    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), created_at=ord(name)) for name in "abc"))
-    play.plan()
-    play.answer(4)
+    harness = EstimateHarness(site("m1", 100)).add(
+        *(job(name, gang(pods(2, cpu=5)), created_at=ord(name)) for name in "abc")
+    )
+    harness.plan()
+    harness.answer(4)
 
-    assert play.plan() == ["a@m1", "b@m1"]
-    assert play.state.refusal(WorkloadUid("c")).reason is Reason.INSUFFICIENT_CAPACITY
+    assert harness.plan() == ["a@m1", "b@m1"]
+    assert harness.state.refusal(WorkloadUid("c")).reason is Reason.INSUFFICIENT_CAPACITY
 
-    play.plan(after=ANSWER_TTL_MS)
-    play.answer(4)
-    assert play.plan() == [], "their pods are still to come"
+    harness.plan(after=ANSWER_TTL_MS)
+    harness.answer(4)
+    assert harness.plan() == [], "their pods are still to come"
 
-    play.run("a")
-    play.run("b")
-    play.plan(after=MIN_REFUSAL_MS)
-    play.answer(2)
-    assert play.plan() == ["c@m1"]
+    harness.run("a")
+    harness.run("b")
+    harness.plan(after=MIN_REFUSAL_MS)
+    harness.answer(2)
+    assert harness.plan() == ["c@m1"]
 
 
 def test_estimates_of_hyperjob_parts_deduct_one_another():
     group = HyperJobGang("h/1", 2, 2)
-    play = Play(site("m1", 100)).add(*(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1")))
-    play.plan()
-    play.answer(3)
-    assert play.plan() == []
+    harness = EstimateHarness(site("m1", 100)).add(
+        *(job(name, gang(pods(2, cpu=5)), gang=group) for name in ("h-0", "h-1"))
+    )
+    harness.plan()
+    harness.answer(3)
+    assert harness.plan() == []
 
-    play.plan(after=ANSWER_TTL_MS)
-    play.answer(4)
-    assert play.plan() == ["h-0@m1", "h-1@m1"]
+    harness.plan(after=ANSWER_TTL_MS)
+    harness.answer(4)
+    assert harness.plan() == ["h-0@m1", "h-1@m1"]
 
 
 def test_workload_refused_by_one_estimator_uses_another_cluster():
-    play = Play(site("m1", 40), site("m2", 90)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    assert play.asked() == ["m1"]
-    play.answer(5)
-    play.plan()
-    assert play.asked() == ["m2"]
-    play.answer(9)
+    harness = EstimateHarness(site("m1", 40), site("m2", 90)).add(job("a", gang(pods(6, cpu=5))))
+    harness.plan()
+    assert harness.asked() == ["m1"]
+    harness.answer(5)
+    harness.plan()
+    assert harness.asked() == ["m2"]
+    harness.answer(9)
 
-    assert play.plan() == ["a@m2"]
+    assert harness.plan() == ["a@m2"]
 
 
 def test_changed_cluster_summary_queries_again_at_a_bounded_rate():
-    play = Play(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
+    harness = EstimateHarness(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
     count = 0
     for number in range(100):
-        play.state.cluster_changed(site("m1", 400, used=number), play.now)
-        play.plan(after=10)
-        count += len(play.queries)
-        play.answer(5)
+        harness.state.cluster_changed(site("m1", 400, used=number), harness.now)
+        harness.plan(after=10)
+        count += len(harness.queries)
+        harness.answer(5)
 
     assert 3 <= count <= 1000 // MIN_REFUSAL_MS + 1
 
 
 def test_idle_engine_makes_no_queries_and_wakes_once():
-    play = Play(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.answer(5)
-    play.plan()
-    play.state.workload_removed(WorkloadUid("a"), play.now)
-    play.plan(after=ANSWER_TTL_MS)
+    harness = EstimateHarness(site("m1", 40)).add(job("a", gang(pods(6, cpu=5))))
+    harness.plan()
+    harness.answer(5)
+    harness.plan()
+    harness.state.workload_removed(WorkloadUid("a"), harness.now)
+    harness.plan(after=ANSWER_TTL_MS)
 
-    assert play.asked() == []
-    assert play.last.wake_at is None
+    assert harness.asked() == []
+    assert harness.last.wake_at is None
 
 
 @pytest.mark.parametrize("answer", [6, 0, None])
 def test_answers_are_dropped_when_they_expire(answer):
-    play = Play(site("m1", 400))
+    harness = EstimateHarness(site("m1", 400))
     for number in range(1, 4):
-        play.add(job("a", gang(pods(number, cpu=5)))).plan()
-        play.answer(answer)
-        play.plan()
-        play.state.workload_removed(WorkloadUid("a"), play.now)
-    play.plan(after=ANSWER_TTL_MS)
+        harness.add(job("a", gang(pods(number, cpu=5)))).plan()
+        harness.answer(answer)
+        harness.plan()
+        harness.state.workload_removed(WorkloadUid("a"), harness.now)
+    harness.plan(after=ANSWER_TTL_MS)
 
-    estimates = play.state.cluster_usage.cluster_state(ClusterName("m1")).estimates
+    estimates = harness.state.cluster_usage.cluster_state(ClusterName("m1")).estimates
     assert estimates.answers == {}
 
 
 def test_disabled_estimates_make_no_query_and_delay_nothing():
-    play = Play(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
-    play.plan()
-    play.queries = []
-    play.state.policy_changed(Policy(startup_timeout_ms=None))
+    harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
+    harness.plan()
+    harness.queries = []
+    harness.state.policy_changed(Policy(startup_timeout_ms=None))
 
-    assert play.plan() == ["a@m1"]
-    assert play.asked() == []
+    assert harness.plan() == ["a@m1"]
+    assert harness.asked() == []
 
 
 @pytest.mark.parametrize(
@@ -274,11 +282,11 @@ def test_disabled_estimates_make_no_query_and_delay_nothing():
     ],
 )
 def test_estimate_covers_one_gang(sets, answer):
-    play = Play(site("m1", 100)).add(*(job(name, gang(*sets), created_at=ord(name)) for name in "ab"))
-    play.plan()
-    play.answer(answer)
+    harness = EstimateHarness(site("m1", 100)).add(*(job(name, gang(*sets), created_at=ord(name)) for name in "ab"))
+    harness.plan()
+    harness.answer(answer)
 
-    assert play.plan() == ["a@m1"]
+    assert harness.plan() == ["a@m1"]
 
 
 def test_large_pods_consume_several_units_of_an_estimate():
@@ -291,29 +299,29 @@ def test_large_pods_consume_several_units_of_an_estimate():
 
 
 def test_refused_workload_does_not_block_borrowing():
-    play = Play(site("m1", 40), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    play.state.queue_changed(Queue(QueueName("r"), ROOT))
-    play.add(job("a", gang(pods(4, cpu=5)))).plan()
-    play.answer(3)
-    play.plan()
-    play.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), created_at=2) for name in "bcd"))
+    harness = EstimateHarness(site("m1", 40), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    harness.state.queue_changed(Queue(QueueName("r"), ROOT))
+    harness.add(job("a", gang(pods(4, cpu=5)))).plan()
+    harness.answer(3)
+    harness.plan()
+    harness.add(*(job(name, gang(pods(5, cpu=2, claim=None)), queue=QueueName("r"), created_at=2) for name in "bcd"))
 
-    assert play.plan() == ["b@m1", "c@m1", "d@m1"]
+    assert harness.plan() == ["b@m1", "c@m1", "d@m1"]
 
 
 def test_workload_refused_by_an_estimator_reclaims_elsewhere():
-    play = Play(site("m1", 10), site("m2", 30), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    play.state.queue_changed(Queue(QueueName("b"), ROOT))
+    harness = EstimateHarness(site("m1", 10), site("m2", 30), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    harness.state.queue_changed(Queue(QueueName("b"), ROOT))
     running = {"b-0": ("m1", 1), "b-1": ("m1", 1), "b-2": ("m2", 5)}
     for name, (at, count) in running.items():
         borrower = job(name, gang(pods(count, cpu=5)), queue=QueueName("b"), on=at, admitted_at=1)
-        play.add(changed(borrower, has_run=True))
-    play.add(*(job(name, gang(pods(1, cpu=5))) for name in ("a-0", "a-1")))
-    play.plan()
-    play.answer(0)
+        harness.add(changed(borrower, has_run=True))
+    harness.add(*(job(name, gang(pods(1, cpu=5))) for name in ("a-0", "a-1")))
+    harness.plan()
+    harness.answer(0)
 
-    assert play.plan() == []
-    assert [decision.workload.name for decision in play.last.decisions if isinstance(decision, Evict)] == ["b-0"]
+    assert harness.plan() == []
+    assert [decision.workload.name for decision in harness.last.decisions if isinstance(decision, Evict)] == ["b-0"]
 
 
 @pytest.mark.parametrize(
@@ -321,34 +329,34 @@ def test_workload_refused_by_an_estimator_reclaims_elsewhere():
 )
 def test_estimator_is_queried_before_an_eviction_for_quota(answer, evicted):
     """Nothing leaves the cluster of the preemptor, so its nodes stay as they are."""
-    play = Play(site("m1", 10), site("m2", 10), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    play.state.queue_changed(Queue(QueueName("q"), ROOT, capability={"cpu": 5000}))
+    harness = EstimateHarness(site("m1", 10), site("m2", 10), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
+    harness.state.queue_changed(Queue(QueueName("q"), ROOT, capability={"cpu": 5000}))
     only = replace(ONE_CLUSTER, affinity=Affinity(names=(ClusterName("m2"),)))
-    play.add(changed(job("old", gang(pods(1, cpu=5)), on="m1", admitted_at=1), has_run=True))
-    play.add(job("new", replace(gang(pods(1, cpu=5)), placement=only), priority=9))
+    harness.add(changed(job("old", gang(pods(1, cpu=5)), on="m1", admitted_at=1), has_run=True))
+    harness.add(job("new", replace(gang(pods(1, cpu=5)), placement=only), priority=9))
 
-    assert (play.plan(), play.last.decisions, play.asked()) == ([], (), ["m2"])
-    play.answer(answer)
-    play.plan()
-    assert [decision.workload.name for decision in play.last.decisions if isinstance(decision, Evict)] == evicted
+    assert (harness.plan(), harness.last.decisions, harness.asked()) == ([], (), ["m2"])
+    harness.answer(answer)
+    harness.plan()
+    assert [decision.workload.name for decision in harness.last.decisions if isinstance(decision, Evict)] == evicted
 
 
 def test_refused_large_workload_precedes_later_small_ones():
     """All answers expire together, so that the queue's order decides once there is capacity."""
-    play = Play(site("m1", 40)).add(job("large", gang(pods(4, cpu=5)), created_at=1))
-    play.plan()
-    play.answer(3)
-    play.plan()
-    play.add(job("small-1", gang(pods(1, cpu=5)), created_at=2)).plan(after=10)
-    play.answer(3)
-    assert play.plan() == ["small-1@m1"]
+    harness = EstimateHarness(site("m1", 40)).add(job("large", gang(pods(4, cpu=5)), created_at=1))
+    harness.plan()
+    harness.answer(3)
+    harness.plan()
+    harness.add(job("small-1", gang(pods(1, cpu=5)), created_at=2)).plan(after=10)
+    harness.answer(3)
+    assert harness.plan() == ["small-1@m1"]
 
-    play.add(job("small-2", gang(pods(1, cpu=5)), created_at=3))
-    play.state.workload_removed(WorkloadUid("small-1"), play.now)
-    play.plan(after=490)
-    assert play.asked() == ["m1", "m1"], "the large one is asked for together with the small one"
-    play.answer(4)
-    assert play.plan() == ["large@m1"]
+    harness.add(job("small-2", gang(pods(1, cpu=5)), created_at=3))
+    harness.state.workload_removed(WorkloadUid("small-1"), harness.now)
+    harness.plan(after=490)
+    assert harness.asked() == ["m1", "m1"], "the large one is asked for together with the small one"
+    harness.answer(4)
+    assert harness.plan() == ["large@m1"]
 
 
 # Admission times in virtual time: a slow, silent or wrong estimator delays only workloads of its cluster.
@@ -369,7 +377,7 @@ def arrivals() -> Iterator[Workload]:
 
 def admission_times(answer) -> dict[str, int]:
     """Run one minute; *answer* returns after which time m1's estimator answers what."""
-    state, times, coming = Play(site("m1", 1000), site("m2", 1000)).state, {}, list(arrivals())
+    state, times, coming = EstimateHarness(site("m1", 1000), site("m2", 1000)).state, {}, list(arrivals())
     answers: list[tuple[int, Estimate]] = []
     for now in range(0, END_MS, STEP_MS):
         while coming and coming[0].created_at <= now:
