@@ -11,17 +11,17 @@ from controller.cli.render.output import PLAIN
 from controller.cli.render.replay import DecisionHistory, RecordedDecisionReport, history_text
 from controller.engine.state.hierarchy import Queue, QueueName
 from tests.history.logs import START, Log, cluster, job
-from tests.reporting.decision_log.recording import RecordedLife, encode
+from tests.reporting.decision_log.recording import RecordedRun, encode
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[bytes]:
-    life = RecordedLife(0, exchanges=True)
+    random_run = RecordedRun(0, exchanges=True)
     for _ in range(30):
-        life.happen()
-        life.plan()
-        life.now += 10
-    return list(encode(life.files[0]))
+        random_run.apply_event()
+        random_run.plan()
+        random_run.now += 10
+    return list(encode(random_run.files[0]))
 
 
 @pytest.fixture
@@ -118,15 +118,15 @@ def test_invalid_line_is_rejected_with_its_number(run, decision_log, lines, monk
 
 def two_files(folder, *, plans: int, begin: int) -> list[Path]:
     """Return the files of a decision log with *plans*; the second one begins after plan number *begin*."""
-    life = RecordedLife(0, exchanges=True)
+    random_run = RecordedRun(0, exchanges=True)
     for number in range(plans):
-        life.happen()
-        life.plan()
-        life.now += 10
+        random_run.apply_event()
+        random_run.plan()
+        random_run.now += 10
         if number == begin:
-            life.start_file()
-    paths = [folder / f"d.{number}" for number in range(len(life.files))]
-    for path, items in zip(paths, life.files, strict=True):
+            random_run.start_file()
+    paths = [folder / f"d.{number}" for number in range(len(random_run.files))]
+    for path, items in zip(paths, random_run.files, strict=True):
         path.write_bytes(b"".join(encode(items)))
     return paths
 

@@ -9,7 +9,7 @@ from controller.cli.__main__ import app
 from docs.generate_schema import PATH, REPORTS, schema
 from tests.cli.manifests import NOW
 from tests.files import EXAMPLES
-from tests.reporting.decision_log.recording import RecordedLife, encode
+from tests.reporting.decision_log.recording import RecordedRun, encode
 
 DEFINITIONS = schema()["$defs"]
 
@@ -53,12 +53,12 @@ def test_output_about_examples_validates(run, report, command):
 
 
 def test_output_about_decision_logs_validates(run, tmp_path):
-    life = RecordedLife(0, exchanges=True)
+    random_run = RecordedRun(0, exchanges=True)
     for _ in range(10):
-        life.happen()
-        life.plan()
-        life.now += 10
-    lines = list(encode(life.files[0]))
+        random_run.apply_event()
+        random_run.plan()
+        random_run.now += 10
+    lines = list(encode(random_run.files[0]))
     decided = next(record for record in map(json.loads, lines) if record["type"] == "decision")
     path = tmp_path / "decisions.jsonl"
     path.write_bytes(b"".join(lines))

@@ -18,7 +18,7 @@ from controller.engine.state.request_index import ExceedingRequests, RequestInde
 from controller.engine.state.resources import Resources, fits, subtract
 from controller.engine.state.workloads import Admission, ClusterCharge, SchedulingRequirements
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
-from tests.engine.test_incremental import Life
+from tests.engine.test_incremental import RandomRun
 from tests.engine.worlds import CLUSTERS, NOW, RESOURCES, build
 from tests.work import work_of
 
@@ -83,9 +83,9 @@ def test_union_of_slots_follows_changes_of_single_clusters():
         assert union.union() == reduce(or_, union.sets.values(), 0)
 
 
-def check_sets(life: Life) -> None:
+def check_sets(random_run: RandomRun) -> None:
     """Compare what the index returns for the pending requirements with a check of each."""
-    context = life.state.context
+    context = random_run.state.context
     index, cache = context.fitting_index, FeasibilityCache(context.cluster_usage)
     quota, shares = context.queue_usage.latest_quota, context.shares.current
     assert quota is not None
@@ -129,14 +129,14 @@ def test_sets_agree_with_checks_of_each_requirement(monkeypatch, seed):
     if seed % 4 == 0:
         # Slots are numbered anew after each change.
         monkeypatch.setattr(fitting_index, "_MAX_UNUSED_SLOTS", -(10**6))
-    life = Life(seed, exchanges=seed % 2 == 1, groups=seed % 3 == 0)
+    random_run = RandomRun(seed, exchanges=seed % 2 == 1, groups=seed % 3 == 0)
     for step in range(120):
-        life.happen()
+        random_run.apply_event()
         if step % 3 == 0:
-            life.state.plan(life.now)
-            check_sets(life)
-        life.now += 10
-        check_pending_requirements(life.state.context.pending, life.state.tree())
+            random_run.state.plan(random_run.now)
+            check_sets(random_run)
+        random_run.now += 10
+        check_pending_requirements(random_run.state.context.pending, random_run.state.tree())
 
 
 def check_pending_requirements(workloads: PendingWorkloads, tree: Tree) -> None:
@@ -195,11 +195,11 @@ def test_feasibility_of_large_unused_requirements_is_dropped():
 @pytest.mark.parametrize("most", [0, 2])
 def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
     monkeypatch.setattr(pending, "_MAX_COUNTED_CLASSES", most)
-    life = Life(7)
+    random_run = RandomRun(7)
     for _ in range(120):
-        life.happen()
-        life.state.plan(life.now)
-        workloads = life.state.context.pending
+        random_run.apply_event()
+        random_run.state.plan(random_run.now)
+        workloads = random_run.state.context.pending
         for queue, classes in workloads.queues.items():
             ordered = sorted((workload for workload_class in classes for workload in workload_class), key=order_key)
             assert [*workloads.in_order(queue)] == ordered

@@ -33,7 +33,7 @@ EVENTS = 200
 HOMES = [*LEAVES, QUEUES[4], QUEUES[6], QUEUES[6], QUEUES[1]]
 
 
-class Life:
+class RandomRun:
     """One state and a seeded stream of events.
 
     With *exchanges* some events are evictions; with *groups* some workloads are
@@ -107,21 +107,30 @@ class Life:
         where = Placement(affinity, spread=spread, divided=True, weights=self.dice.choice([(), (), weights]))
         return SchedulingRequirements(scale(replica, replicas), scale(replica, replicas), where, replicas=replicas)
 
-    def happen(self) -> None:
+    def apply_event(self) -> None:
         """Apply one random event."""
         kinds = [self.arrive] * 9 + [self.finish] * 6 + [self.leave, self.queue, self.queue, self.cluster, self.cluster]
         rare = [self.drop_queue, self.drop_cluster, self.rule, self.evict, self.raise_priority, self.rest]
         kinds += [self.arrive_together] if self.groups else []
         if self.exchanges:
-            kinds += [self.be_gone] * 6 + [self.fill] * 4
-            rare += [self.rest, self.rest, self.stay, self.let_go, self.abort, self.grow, self.begin, self.change_rules]
+            kinds += [self.finish_eviction] * 6 + [self.fill] * 4
+            rare += [
+                self.rest,
+                self.rest,
+                self.stay,
+                self.drop_nomination,
+                self.abort,
+                self.grow,
+                self.begin,
+                self.change_rules,
+            ]
         self.dice.choice([*kinds, *rare])()
 
     def some(self, state: WorkloadState) -> Workload | None:
         workloads = [workload for workload in self.state.workloads.values() if workload.state is state]
         return self.dice.choice(workloads) if workloads else None
 
-    def tell(self, workload: Workload | None, **changes: object) -> None:
+    def update(self, workload: Workload | None, **changes: object) -> None:
         if workload is not None:
             self.state.workload_changed(changed(workload, **changes), self.now)
 
@@ -142,10 +151,10 @@ class Life:
         for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
             self.arrive()
             newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
-            self.tell(newest, gang=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
+            self.update(newest, gang=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
-        self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.FINISHED, admission=None)
+        self.update(self.some(WorkloadState.ADMITTED), state=WorkloadState.FINISHED, admission=None)
 
     def leave(self) -> None:
         workload = self.some(self.dice.choice(list(WorkloadState)))
@@ -153,22 +162,22 @@ class Life:
             self.state.workload_removed(workload.uid, self.now, is_released=self.dice.random() < 0.3)
 
     def evict(self) -> None:
-        self.tell(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
+        self.update(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
 
-    def be_gone(self) -> None:
+    def finish_eviction(self) -> None:
         stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
-        self.tell(self.dice.choice(stopping) if stopping else None, admission=None)
+        self.update(self.dice.choice(stopping) if stopping else None, admission=None)
 
     def stay(self) -> None:
         stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
-        self.tell(self.dice.choice(stopping) if stopping else None, state=WorkloadState.ADMITTED, hold=None)
+        self.update(self.dice.choice(stopping) if stopping else None, state=WorkloadState.ADMITTED, hold=None)
 
-    def let_go(self) -> None:
+    def drop_nomination(self) -> None:
         held = [workload for workload in self.state.workloads.values() if workload.nomination]
-        self.tell(self.dice.choice(held) if held else None, nomination=None)
+        self.update(self.dice.choice(held) if held else None, nomination=None)
 
     def abort(self) -> None:
-        self.tell(self.some(WorkloadState.ADMITTED), hold=Refusal(Reason.ABORTED))
+        self.update(self.some(WorkloadState.ADMITTED), hold=Refusal(Reason.ABORTED))
 
     def grow(self) -> None:
         workload = self.some(WorkloadState.ADMITTED)
@@ -176,10 +185,10 @@ class Life:
             times, admission = self.dice.choice([1, 1, 2, 1000]), workload.admission
             charges = tuple(replace(part, charge=scale(part.charge, times)) for part in admission.cluster_charges)
             grown = replace(admission, cluster_charges=charges, charge=scale(admission.charge, times), resized=True)
-            self.tell(workload, admission=grown)
+            self.update(workload, admission=grown)
 
     def begin(self) -> None:
-        self.tell(self.some(WorkloadState.ADMITTED), has_run=True)
+        self.update(self.some(WorkloadState.ADMITTED), has_run=True)
 
     def change_rules(self) -> None:
         self.state.policy_changed(replace(self.state.policy, **self.rules()))
@@ -190,10 +199,10 @@ class Life:
         for _ in range(5):
             self.arrive()
             newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
-            self.tell(newest, queue=queue, priority=priority)
+            self.update(newest, queue=queue, priority=priority)
 
     def raise_priority(self) -> None:
-        self.tell(self.some(WorkloadState.PENDING), priority=self.dice.choice([0, 5, 20]))
+        self.update(self.some(WorkloadState.PENDING), priority=self.dice.choice([0, 5, 20]))
 
     def queue(self) -> None:
         name, is_fixed = self.dice.choice(QUEUES), self.exchanges and self.objects.chance(90)
@@ -268,22 +277,22 @@ def compare(seed: int, *, exchanges: bool = False, prepares: bool = False, in_pa
     With *prepares*, workloads are evaluated before the plan, in parts of any size, and partly before an event;
     with *in_parts*, the plan itself is made in parts of a few steps, with reads in between.
     """
-    life = Life(seed, exchanges=exchanges, groups=seed % 3 > 0)
+    random_run = RandomRun(seed, exchanges=exchanges, groups=seed % 3 > 0)
     for number in range(EVENTS):
         if prepares:
-            prepare(life.state, life.dice)
-        life.happen()
-        other = fresh(life.state, life.now)
+            prepare(random_run.state, random_run.dice)
+        random_run.apply_event()
+        other = fresh(random_run.state, random_run.now)
         if prepares:
-            prepare(other, life.dice)
-        expected = other.plan(life.now)
-        plan = plan_in_parts(life) if in_parts else life.state.plan(life.now)
+            prepare(other, random_run.dice)
+        expected = other.plan(random_run.now)
+        plan = plan_in_parts(random_run) if in_parts else random_run.state.plan(random_run.now)
         decided, due = ((either.decisions, either.record_updates, either.reschedules) for either in (plan, expected))
         assert decided == due, f"seed {seed}, event {number}"
-        assert dict(reasons(life.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
-        assert fair_shares(life.state) == fair_shares(other), f"seed {seed}, event {number}"
-        check_reservations(life.state)
-        life.now += 10
+        assert dict(reasons(random_run.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
+        assert fair_shares(random_run.state) == fair_shares(other), f"seed {seed}, event {number}"
+        check_reservations(random_run.state)
+        random_run.now += 10
 
 
 def prepare(state: Engine, dice: Random) -> None:
@@ -293,27 +302,27 @@ def prepare(state: Engine, dice: Random) -> None:
             return
 
 
-def plan_in_parts(life: Life) -> Plan:
-    work, steps = life.state.plan_in_steps(life.now), life.dice.choice([1, 2, 3, 7, 50])
+def plan_in_parts(random_run: RandomRun) -> Plan:
+    work, steps = random_run.state.plan_in_steps(random_run.now), random_run.dice.choice([1, 2, 3, 7, 50])
     while (made := advance(work, steps)) is None:
-        for queue in life.state.queues_with_pending():
-            for workload in life.state.pending_workloads(queue)[:1]:
-                life.state.position(workload)
+        for queue in random_run.state.queues_with_pending():
+            for workload in random_run.state.pending_workloads(queue)[:1]:
+                random_run.state.position(workload)
     return made[0]
 
 
 def compare_continued(seed: int) -> None:
     """Compare plans that continue cut ones, with and without events in between, with those of a rebuilt state."""
-    life = Life(seed, groups=seed % 3 > 0)
+    random_run = RandomRun(seed, groups=seed % 3 > 0)
     for number in range(EVENTS):
-        for _ in range(life.dice.choice([0, 0, 1, 5])):
-            life.happen()
-        other = fresh(life.state, life.now)
-        other.context.admitted_so_far = life.state.context.admitted_so_far
-        most = life.dice.choice([1, 2, 3])
-        expected, plan = other.plan(life.now, most=most), life.state.plan(life.now, most=most)
+        for _ in range(random_run.dice.choice([0, 0, 1, 5])):
+            random_run.apply_event()
+        other = fresh(random_run.state, random_run.now)
+        other.context.admitted_so_far = random_run.state.context.admitted_so_far
+        most = random_run.dice.choice([1, 2, 3])
+        expected, plan = other.plan(random_run.now, most=most), random_run.state.plan(random_run.now, most=most)
         assert plan.decisions == expected.decisions, f"seed {seed}, event {number}"
-        life.now += life.dice.choice([0, 10])
+        random_run.now += random_run.dice.choice([0, 10])
 
 
 def check_reservations(state: Engine) -> None:
@@ -356,18 +365,18 @@ def test_plan_in_parts_equals_plan_at_once(seed, exchanges):
 @pytest.mark.long
 @pytest.mark.parametrize("exchanges", [False, True])
 @pytest.mark.parametrize("how", [{}, {"prepares": True}, {"in_parts": True}], ids=["at-once", "prepared", "in-parts"])
-def test_plans_of_300_lives_equal_those_of_rebuilt_states(how, exchanges):
-    for seed in range(1000, 1000 + int(os.environ.get("LIVES", "300"))):
+def test_plans_of_300_random_runs_equal_those_of_rebuilt_states(how, exchanges):
+    for seed in range(1000, 1000 + int(os.environ.get("RUNS", "300"))):
         compare(seed, exchanges=exchanges, **how)
 
 
 def test_every_pending_workload_has_a_published_reason():
-    life = Life(77)
+    random_run = RandomRun(77)
     for _ in range(EVENTS):
-        life.happen()
-        life.state.plan(life.now)
-    waiting = {uid for uid, workload in life.state.workloads.items() if workload.state is WorkloadState.PENDING}
-    assert set(life.state.last_reasons) == waiting
+        random_run.apply_event()
+        random_run.state.plan(random_run.now)
+    waiting = {uid for uid, workload in random_run.state.workloads.items() if workload.state is WorkloadState.PENDING}
+    assert set(random_run.state.last_reasons) == waiting
 
 
 def plans_of(objects: worlds.Objects, query: Callable[[Engine], object]) -> list[tuple[object, ...]]:

@@ -20,13 +20,13 @@ START = worlds.NOW
 DEFAULT = Policy()
 
 
-def write_life(path, seed: int = 3, **options) -> int:
+def write_random_run(path, seed: int = 3, **options) -> int:
     """Write the files of a random run as a controller rotates them; return the number of its plans."""
-    life = run(seed, **options)
-    for number, items in enumerate(reversed(life.files)):
+    random_run = run(seed, **options)
+    for number, items in enumerate(reversed(random_run.files)):
         name = f"{path.name}.{number}" if number else path.name
         path.with_name(name).write_bytes(b"".join(encode(items)))
-    return life.plans
+    return random_run.plans
 
 
 def cluster(name: str, cpu: int) -> Cluster:

@@ -3,7 +3,7 @@
 import pytest
 
 from controller.history.pages import Filters, HistoryError, read_page
-from tests.history.logs import START, Log, job, moment_at, two_queues, write_life
+from tests.history.logs import START, Log, job, moment_at, two_queues, write_random_run
 
 
 def rows(moment) -> dict[str, tuple[str, int, str]]:
@@ -69,7 +69,7 @@ def test_altered_decision_is_reported(tmp_path):
 @pytest.mark.parametrize("seed", range(3))
 def test_decisions_equal_the_recorded_ones(tmp_path, seed):
     path = tmp_path / "log"
-    write_life(path, seed, events=30, exchanges=seed == 2)
+    write_random_run(path, seed, events=30, exchanges=seed == 2)
     recorded = read_page(path, Filters(), None, 10_000).items
     for at in sorted({decision.at for decision in recorded})[::5]:
         moment = moment_at(path, at, (), seconds=60)

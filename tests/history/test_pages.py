@@ -7,7 +7,7 @@ import pytest
 from controller.history import pages
 from controller.history.pages import Filters, HistoryError, Position, read_page
 from controller.reporting.decision_log.replay import recorded_decisions
-from tests.history.logs import Log, job, two_queues, write_life
+from tests.history.logs import Log, job, two_queues, write_random_run
 
 
 def recorded(path) -> list[tuple[int, str, str]]:
@@ -35,39 +35,39 @@ def keys(decisions):
 
 
 @pytest.fixture(scope="module")
-def life(tmp_path_factory):
-    path = tmp_path_factory.mktemp("life") / "decisions.jsonl"
-    write_life(path, events=60)
+def log(tmp_path_factory):
+    path = tmp_path_factory.mktemp("log") / "decisions.jsonl"
+    write_random_run(path, events=60)
     return path
 
 
-def test_pages_have_every_decision_once_and_in_order(life):
-    decisions, number = read_all(life)
-    assert keys(decisions) == recorded(life)
+def test_pages_have_every_decision_once_and_in_order(log):
+    decisions, number = read_all(log)
+    assert keys(decisions) == recorded(log)
     assert number > 5
 
 
 @pytest.mark.parametrize("field", ["queue", "namespace", "kind", "name", "action"])
-def test_filter_selects_what_has_the_value(life, field):
-    everything, _ = read_all(life, limit=1000)
+def test_filter_selects_what_has_the_value(log, field):
+    everything, _ = read_all(log, limit=1000)
     for value in {getattr(decision, field) for decision in everything}:
-        selected, _ = read_all(life, Filters(**{field: value}))
+        selected, _ = read_all(log, Filters(**{field: value}))
         assert keys(selected) == keys(decision for decision in everything if getattr(decision, field) == value)
 
 
-def test_time_range_selects_its_plans(life):
-    everything, _ = read_all(life, limit=1000)
+def test_time_range_selects_its_plans(log):
+    everything, _ = read_all(log, limit=1000)
     since, until = everything[len(everything) // 3].at, everything[len(everything) // 2].at
-    selected, _ = read_all(life, Filters(since=since, until=until))
+    selected, _ = read_all(log, Filters(since=since, until=until))
     assert keys(selected) == keys(decision for decision in everything if since <= decision.at <= until)
 
 
-def test_page_reads_a_bounded_number_of_bytes(life, monkeypatch):
+def test_page_reads_a_bounded_number_of_bytes(log, monkeypatch):
     monkeypatch.setattr(pages, "_PAGE_BYTES", 2_000)
-    selected, number = read_all(life, Filters(name="nothing"))
+    selected, number = read_all(log, Filters(name="nothing"))
     assert not selected
     assert number > 10
-    assert keys(read_all(life, limit=1000)[0]) == recorded(life)
+    assert keys(read_all(log, limit=1000)[0]) == recorded(log)
 
 
 def test_position_continues_with_what_was_written_later(tmp_path):

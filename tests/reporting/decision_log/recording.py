@@ -9,7 +9,7 @@ from controller.reporting.decision_log.codec import EntryEncoder, Header, PlanEn
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.records import RecordBuilder
 from controller.reporting.decision_log.writer import Item, NewFile, PlanRecord, item_entries
-from tests.engine.test_incremental import Life
+from tests.engine.test_incremental import RandomRun
 
 REVISION = "0123456789ab"
 
@@ -25,7 +25,7 @@ class RecordedState:
         return getattr(self._handler if is_event else self._state, name)
 
 
-class RecordedLife(Life):
+class RecordedRun(RandomRun):
     """A random run with a decision log of one or several files."""
 
     def __init__(self, seed: int, *, exchanges: bool = False) -> None:
@@ -48,7 +48,7 @@ class RecordedLife(Life):
         super().arrive()
         if self.exchanges and self.dice.random() < 0.2:
             gang = HyperJobGang(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
-            self.tell(self.state.workloads[WorkloadUid(f"job-{self.number}")], gang=gang)
+            self.update(self.state.workloads[WorkloadUid(f"job-{self.number}")], gang=gang)
 
     def take(self, item: Item) -> None:
         self.files[-1].append(item)

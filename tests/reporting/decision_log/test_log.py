@@ -11,7 +11,7 @@ from controller.reporting.decision_log import log as log_module
 from controller.reporting.decision_log.log import CycleContext, DecisionLog, DecisionLogOptions, DecisionRecorder
 from controller.reporting.decision_log.replay import replay
 from controller.reporting.decision_log.writer import RotatedFiles
-from tests.engine.test_incremental import Life
+from tests.engine.test_incremental import RandomRun
 from tests.reporting.decision_log.recording import RecordedState
 
 
@@ -21,7 +21,7 @@ class RunOnDisk:
     def __init__(self, path: Path, *, limit: int = 1 << 30, keep: int = 4, seed: int = 3) -> None:
         self.path = path
         self.losses = 0
-        self.random_run = Life(seed, exchanges=True)
+        self.random_run = RandomRun(seed, exchanges=True)
         self.decision_log = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
         self.decision_recorder = DecisionRecorder(self.decision_log)
         self.decision_log.start()
@@ -42,7 +42,7 @@ class RunOnDisk:
 
     def advance(self, events: int = 30) -> None:
         for _ in range(events):
-            self.random_run.happen()
+            self.random_run.apply_event()
             self.decision_recorder.rotate_if_due(self.own, self.random_run.now)
             plan = self.own.plan(self.random_run.now)
             self.decision_recorder.record_plan(self.own, plan, CycleContext(self.random_run.now, None, "r1"))
@@ -195,7 +195,7 @@ def test_partial_write_is_completed(tmp_path, monkeypatch):
 def test_altered_line_of_a_standby_is_detected(folder):
     run = RunOnDisk(folder / "decisions.jsonl")
     for _ in range(30):
-        run.random_run.happen()  # a standby records events and makes no plan
+        run.random_run.apply_event()  # a standby records events and makes no plan
     run.decision_log.stop(10)
     assert (read(run.path).plans, read(run.path).is_identical) == (0, True)
     lines = run.path.read_bytes().splitlines(keepends=True)

@@ -17,7 +17,7 @@ from controller.reporting.decision_log.codec import _TYPES
 from controller.reporting.decision_log.records import RULES, Fields, RecordBuilder, record_fields
 from tests.engine import objects
 from tests.engine.worlds import build
-from tests.reporting.decision_log.recording import RecordedLife
+from tests.reporting.decision_log.recording import RecordedRun
 
 GIB = 1 << 30
 DEFAULT = Policy()
@@ -173,12 +173,12 @@ def test_every_reason_has_a_documented_rule():
 def test_every_field_and_every_type_of_line_is_documented():
     told = set()
     for seed in range(4):
-        life = RecordedLife(seed, exchanges=True)
+        random_run = RecordedRun(seed, exchanges=True)
         for _ in range(100):
-            life.happen()
-            life.plan()
-            life.now += 10
-        for item in life.files[0]:
+            random_run.apply_event()
+            random_run.plan()
+            random_run.now += 10
+        for item in random_run.files[0]:
             for verdict in getattr(item, "records", ()):
                 told |= set(record_fields(verdict, 1, "r"))
     table = AUDIT[AUDIT.index("| field | meaning |") : AUDIT.index("| rule | about |")]

@@ -11,25 +11,25 @@ from controller.reporting.decision_log import replay as replaying
 from controller.reporting.decision_log.log import RecordingHandler
 from controller.reporting.decision_log.replay import DecisionLogError, replay
 from controller.reporting.decision_log.writer import Item
-from tests.reporting.decision_log.recording import RecordedLife, encode
+from tests.reporting.decision_log.recording import RecordedRun, encode
 
 EVENTS = 150
 ACTIONS = ["Admit", "Evict", "Wait", "Keep"]
 
 
-def run(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> RecordedLife:
+def run(seed: int, *, exchanges: bool = False, file_of: int = 15, events: int = EVENTS) -> RecordedRun:
     """Return a run with some limited plans, several events per plan and several files."""
-    life = RecordedLife(seed, exchanges=exchanges)
+    random_run = RecordedRun(seed, exchanges=exchanges)
     for number in range(events):
-        for _ in range(life.dice.choice([1, 1, 1, 4])):
-            life.happen()
-        life.plan(life.dice.choice([None, None, 1, 3]))
-        life.now += 10
+        for _ in range(random_run.dice.choice([1, 1, 1, 4])):
+            random_run.apply_event()
+        random_run.plan(random_run.dice.choice([None, None, 1, 3]))
+        random_run.now += 10
         if number % file_of == file_of - 1:
-            if life.dice.random() < 0.5:
-                life.happen()
-            life.start_file()
-    return life
+            if random_run.dice.random() < 0.5:
+                random_run.apply_event()
+            random_run.start_file()
+    return random_run
 
 
 def compare(seed: int, *, exchanges: bool = False) -> None:
@@ -243,5 +243,5 @@ def test_unrecorded_event_is_detected(event, monkeypatch):
         getattr(self._state, event)(*arguments, **options)
 
     monkeypatch.setattr(RecordingHandler, event, unrecorded)
-    lives = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
-    assert any(not replay(encode(life.files[0]))[0].is_identical for life in lives)
+    random_runs = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
+    assert any(not replay(encode(random_run.files[0]))[0].is_identical for random_run in random_runs)
