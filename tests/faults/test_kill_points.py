@@ -62,11 +62,11 @@ async def _gangs(harness: Harness) -> None:
 
 async def _preset_clusters(harness: Harness) -> None:
     """Another client presets clusters on one binding, and later suspends a running one."""
-    await harness.karmada.queue("mended")
+    await harness.karmada.queue("repairs")
     await harness.karmada.cluster("m1", cpu="3")
-    uid = await harness.karmada.template("preset", "mended", cpu=5)
+    uid = await harness.karmada.template("preset", "repairs", cpu=5)
     await harness.karmada.bind("preset", uid, clusters=[{"name": "m1"}])
-    await harness.karmada.job("runs", "mended", endless=True)
+    await harness.karmada.job("runs", "repairs", endless=True)
 
 
 async def _suspend(harness: Harness) -> None:
@@ -105,8 +105,8 @@ async def _change_capacity(harness: Harness) -> None:
 SCENARIOS = {
     "chain": Scenario(_chained_jobs, no_change, expect_finished(*(f"link-{number}" for number in range(4))), 4),
     "gangs": Scenario(_gangs, no_change, expect_finished(*(f"gang-{number}" for number in range(4)), waiting=1), 4),
-    "mended": Scenario(_preset_clusters, _suspend, _is_repaired, 3),
-    "ebb": Scenario(_fill_cluster, _change_capacity, expect_finished("late", waiting=1), 3),
+    "repairs": Scenario(_preset_clusters, _suspend, _is_repaired, 3),
+    "capacity-changes": Scenario(_fill_cluster, _change_capacity, expect_finished("late", waiting=1), 3),
 }
 
 
@@ -118,7 +118,8 @@ async def finish(harness: Harness, scenario: Scenario) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [*("gangs", "mended"), *(pytest.param(name, marks=pytest.mark.long) for name in ("chain", "ebb"))]
+    "name",
+    [*("gangs", "repairs"), *(pytest.param(name, marks=pytest.mark.long) for name in ("chain", "capacity-changes"))],
 )
 async def test_scenario_without_faults_has_its_number_of_writes(plane, tmp_path, name):
     scenario = SCENARIOS[name]
@@ -132,7 +133,7 @@ async def test_scenario_without_faults_has_its_number_of_writes(plane, tmp_path,
 
 
 @pytest.mark.parametrize(
-    ("name", "write", "when"), [("chain", 3, "before"), ("gangs", 2, "after-unacknowledged"), ("mended", 2, "after")]
+    ("name", "write", "when"), [("chain", 3, "before"), ("gangs", 2, "after-unacknowledged"), ("repairs", 2, "after")]
 )
 async def test_kill_at_sampled_writes_reaches_the_same_end(plane, tmp_path, name, write, when):
     """The simulation kills it at any step; each of these is one side of a write."""

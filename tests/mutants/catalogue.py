@@ -77,13 +77,13 @@ _MUTANTS = {
             "repair_write",
             "BindingCondition.PLACED_WITHOUT_ADMISSION in conditions",
             "False",
-            f"{_KILLS}[mended]",
+            f"{_KILLS}[repairs]",
         ),
         "ignore-resuspended-binding": (
             "repair_write",
             "BindingCondition.RESUSPENDED_AFTER_ADMISSION in conditions or ",
             "",
-            f"{_KILLS}[mended]",
+            f"{_KILLS}[repairs]",
         ),
     },
     "controller.scheduling.loop": {
@@ -245,7 +245,7 @@ _MUTANTS = {
             "_state",
             "_STATES.get(queue.state, QueueState.UNKNOWN)",
             "QueueState.OPEN",
-            f"{_KILLS}[ebb]",
+            f"{_KILLS}[capacity-changes]",
         ),
         "ignore-parent-queue": ("_queue", "parent=QueueName(queue.parent) if queue.parent else ROOT, ", "", _QUEUES),
         "ignore-guarantee": (
