@@ -47,14 +47,14 @@ class Judge:
         self.violated = asyncio.Event()
         self._system = system
         self._admissions: list[Admission] = []
-        self._troubled: set[str] = set()
+        self._with_failed_writes: set[str] = set()
         self._waiting: deque[history.Change] = deque()
         self._writes_judged = 0
         evidence = Evidence(
             (),
-            troubled=self._troubled,
+            with_failed_writes=self._with_failed_writes,
             classes=CLASSES,
-            patience=700 if faults else 2.5,
+            max_event_delay=700 if faults else 2.5,
             is_by_priority=self._is_by_priority,
             claims_data=lambda name: name.startswith(CLAIMED),
         )
@@ -142,12 +142,12 @@ class Judge:
         """I7: no write is repeated at once after a rejection, and none changes nothing."""
         writes = self._system.writes[self._writes_judged :]
         self._writes_judged = len(self._system.writes)
-        self._troubled |= (unanswered := self._system.unanswered)
+        self._with_failed_writes |= (unanswered := self._system.unanswered)
         for violation in immediate_retries(writes):
             self.report(violation)
         for write in writes:
             if not write.done:
-                self._troubled.add(write.name.removesuffix("-job"))
+                self._with_failed_writes.add(write.name.removesuffix("-job"))
             elif write.verb != "DELETE" and write.revision:
                 # A write without an answer is repeated. Where its event was lost, the next leader writes it once more.
                 is_repeated = self._ours[write.revision] > int(self.has_faults)
@@ -192,7 +192,7 @@ class Judge:
     def judge_rest(self) -> None:
         """I2, I5, I8: every job has its binding, every HyperJob its parts, and every pending workload a reason."""
         self._judge(float("inf"))
-        for violation in self._checker.families.unlike_their_split():
+        for violation in self._checker.hyperjobs.unlike_their_split():
             self.report(f"I5 {violation}")
         self._report_all(self._without_binding())
         self._report_all(self._without_reason())

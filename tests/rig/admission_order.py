@@ -57,15 +57,15 @@ class AdmissionOrder:
     admissions: Sequence[Admission]
     classes: Mapping[str, int]
     """Value of each PriorityClass that is stored in a form which has none."""
-    troubled: AbstractSet[str]
+    with_failed_writes: AbstractSet[str]
     """Jobs with a lost or rejected write."""
-    patience: float
+    max_event_delay: float
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool]
     """Whether the order between two times depended on no fair shares."""
     claims_data: Callable[[str], bool]
     """Whether a job, by name, may wait for its data."""
-    _stirred: float = float("-inf")
+    _limits_changed_at: float = float("-inf")
     """Last change of a limit or of a PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
     """Last change of each binding or its job."""
@@ -78,13 +78,13 @@ class AdmissionOrder:
     def apply(self, change: Change, *, before: BindingState | None) -> None:
         """Apply *change* before the usage does; *before* is the previous state of the binding."""
         if change.kind == "priorityclasses":
-            self._stirred = change.at
+            self._limits_changed_at = change.at
             self._classes.pop(change.key[1], None)
             if change.after is not None:
                 self._classes[change.key[1]] = change.after.get("value")
         elif change.kind in {"queues", "clusters"}:
             if limits_of(change.before) != limits_of(change.after):
-                self._stirred = change.at
+                self._limits_changed_at = change.at
         elif change.kind == "jobs":
             (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
             self._since[change.key] = change.at
@@ -109,8 +109,8 @@ class AdmissionOrder:
         What was set aside for *after* itself could not be used by another one.
         """
         ours = next((admission for admission in self.admissions if admission.revision == change.revision), None)
-        horizon = min(ours.decided if ours else change.at, change.at) - self.patience
-        if ours is None or self._stirred > horizon or after.job[1] in self.troubled:
+        horizon = min(ours.decided if ours else change.at, change.at) - self.max_event_delay
+        if ours is None or self._limits_changed_at > horizon or after.job[1] in self.with_failed_writes:
             return
         if before is not None and _has_capacity_set_aside(before):
             return
@@ -168,7 +168,7 @@ class AdmissionOrder:
         for binding in self.usage.bindings.values():
             if not binding.gated or not binding.suspended or binding.uid == waiting.uid or binding.is_finished:
                 continue
-            is_uncertain = binding.clusters or binding.listed or binding.job[1] in self.troubled
+            is_uncertain = binding.clusters or binding.listed or binding.job[1] in self.with_failed_writes
             if is_uncertain or _has_capacity_set_aside(binding):
                 set_aside.append(replace(self._hold(binding, at), is_anywhere=True))
         return set_aside
@@ -183,7 +183,7 @@ class AdmissionOrder:
                 and binding.suspended
                 and not binding.dispatch_suspended
                 and binding.has_policy
-                and binding.job[1] not in self.troubled
+                and binding.job[1] not in self.with_failed_writes
                 and not self.claims_data(binding.job[1])
                 and not (binding.is_terminating or binding.clusters or binding.listed or binding.record)
             )

@@ -31,7 +31,7 @@ from tests.rig.proxy import Proxy, open_proxy, proxied_kubeconfig
 from tests.waiting import LIMIT_SECONDS, poll
 
 #: Maximum delay of events: without faults, and with faults in watches.
-PATIENCE, LONG_PATIENCE = 1.0, 10.0
+MAX_EVENT_DELAY, MAX_EVENT_DELAY_WITH_FAULTS = 1.0, 10.0
 _EVER = datetime.min.replace(tzinfo=UTC)
 LEASE = LEASES.item_path("karmada-system", "volcano-global-controller")
 CONFIGURATION = {"apiVersion": "config.volcano-global.io/v1alpha1", "kind": "VolcanoGlobalConfiguration"}
@@ -191,7 +191,7 @@ class Harness:
             and (statuses or item.resource != "jobs")
         ]
 
-    def _troubled(self) -> frozenset[str]:
+    def _with_failed_writes(self) -> frozenset[str]:
         """Return the jobs for which more writes were sent than executed."""
         sent = Counter(call.job for controller in self.controllers for call in controller.proxy.calls if call.is_write)
         sent.subtract(request.name.removesuffix("-job") for request in self.requests() if request.done)
@@ -207,10 +207,10 @@ class Harness:
                 ungated=frozenset(self.ungated),
                 stamps=frozenset(self.stamps),
                 classes=self.karmada.classes,
-                troubled=self._troubled(),
-                patience=PATIENCE
+                with_failed_writes=self._with_failed_writes(),
+                max_event_delay=MAX_EVENT_DELAY
                 if not any(controller.proxy.spoiled for controller in self.controllers)
-                else LONG_PATIENCE,
+                else MAX_EVENT_DELAY_WITH_FAULTS,
             )
         )
 

@@ -39,16 +39,16 @@ class HyperJobChecker:
             return  # deleted, or a batch Job, which has another encoding
         self.jobs[change.key] = job
         owner = hyperjob_of(job)
-        family = self.hyperjobs.get(owner)
-        if family is None or change.before is not None:
+        hyperjob = self.hyperjobs.get(owner)
+        if hyperjob is None or change.before is not None:
             return
         path = "/".join(change.key)
-        if family.get("status", {}).get("phase") in _OVER:
-            yield f"{change.revision}: Job {path} was made although its HyperJob is {family['status']['phase']}"
-        twins = [
+        if hyperjob.get("status", {}).get("phase") in _OVER:
+            yield f"{change.revision}: Job {path} was made although its HyperJob is {hyperjob['status']['phase']}"
+        duplicates = [
             other for key, other in self.jobs.items() if key != change.key and _place(other) == _place(job) is not None
         ]
-        if twins:
+        if duplicates:
             yield f"{change.revision}: Job {path} is a second one for {_place(job)}"
 
     def unlike_their_split(self) -> Iterator[str]:

@@ -58,9 +58,9 @@ class Evidence:
     """Fields that another client adds to every write."""
     classes: Mapping[str, int] = field(default_factory=dict)
     """Values of the PriorityClasses."""
-    troubled: AbstractSet[str] = frozenset()
+    with_failed_writes: AbstractSet[str] = frozenset()
     """Jobs with a lost or rejected write."""
-    patience: float = 1
+    max_event_delay: float = 1
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool] = lambda _, __: True
     """Whether between two times the order depended on priorities and ages only, not on fair shares (O3)."""
@@ -85,14 +85,14 @@ class InvariantChecker:
 
     def __init__(self, evidence: Evidence, admissions: Sequence[Admission], *, lag: float = LAG) -> None:
         self.usage = ObservedUsage(lag=lag)
-        self.families = HyperJobChecker()
+        self.hyperjobs = HyperJobChecker()
         self._evidence = evidence
         self._order = AdmissionOrder(
             self.usage,
             admissions,
             evidence.classes,
-            evidence.troubled,
-            evidence.patience,
+            evidence.with_failed_writes,
+            evidence.max_event_delay,
             evidence.is_by_priority,
             evidence.claims_data,
         )
@@ -103,7 +103,7 @@ class InvariantChecker:
     def apply(self, change: Change, *, by_controller: bool = False) -> Iterator[str]:
         """Apply *change* and yield its violations; *by_controller* names a write that is not in the evidence."""
         evidence, usage, order = self._evidence, self.usage, self._order
-        yield from (f"I5 at {violation}" for violation in self.families.apply(change))
+        yield from (f"I5 at {violation}" for violation in self.hyperjobs.apply(change))
         before = usage.bindings.get(change.key) if change.kind == "resourcebindings" else None
         order.apply(change, before=before)
         usage.apply(change)
