@@ -19,7 +19,7 @@ from tests.rig.invariants import Evidence, violations
 
 
 @dataclass
-class Story:
+class HistoryBuilder:
     """Builds a history of queue ``q`` and cluster ``m1``, with ten seconds between changes by default."""
 
     changes: list[Change] = field(default_factory=list)
@@ -89,129 +89,129 @@ class Story:
         self.requests.append(Request(at, "c", "patch", change.kind, *change.key, status, revision, []))
 
 
-def exceed_queue_limit(story: Story) -> None:
-    story.queue("q", capability={"cpu": "1"})
-    story.job("a", cpu=2)
-    story.admit("a")
+def exceed_queue_limit(history: HistoryBuilder) -> None:
+    history.queue("q", capability={"cpu": "1"})
+    history.job("a", cpu=2)
+    history.admit("a")
 
 
-def exceed_cluster(story: Story) -> None:
+def exceed_cluster(history: HistoryBuilder) -> None:
     for name in ("a", "b"):
-        story.job(name, cpu=2)
-        story.admit(name)
+        history.job(name, cpu=2)
+        history.admit(name)
 
 
-def exceed_cluster_by_gangs_of_one_plan(story: Story) -> None:
-    story.cluster("m2", cpu="9")
+def exceed_cluster_by_gangs_of_one_plan(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="9")
     for name in ("a", "b"):
-        story.job(name, replicas=2, minimum=1)
-        story.admit(name, admittedAt="2026-01-01T00:00:01.000Z")
+        history.job(name, replicas=2, minimum=1)
+        history.admit(name, admittedAt="2026-01-01T00:00:01.000Z")
 
 
-def admit_to_closed_queue(story: Story) -> None:
-    story.queue("q", state="Closed")
-    story.job("a")
-    story.admit("a")
+def admit_to_closed_queue(history: HistoryBuilder) -> None:
+    history.queue("q", state="Closed")
+    history.job("a")
+    history.admit("a")
 
 
-def change_foreign_field(story: Story) -> None:
-    story.job("a")
-    story.change_binding("a", conflictResolution="Overwrite")
-    story.mark_ours()
+def change_foreign_field(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.change_binding("a", conflictResolution="Overwrite")
+    history.mark_ours()
 
 
-def remove_eviction_task_of_karmada(story: Story) -> None:
-    story.job("a")
-    story.change_binding("a", gracefulEvictionTasks=[{"fromCluster": "m1", "producer": "TaintManager"}])
-    story.change_binding("a", gracefulEvictionTasks=[])
-    story.mark_ours()
+def remove_eviction_task_of_karmada(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.change_binding("a", gracefulEvictionTasks=[{"fromCluster": "m1", "producer": "TaintManager"}])
+    history.change_binding("a", gracefulEvictionTasks=[])
+    history.mark_ours()
 
 
-def change_condition_of_admitted_workload(story: Story) -> None:
-    story.job("a")
-    story.admit("a")
-    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
-    story.mark_ours()
+def change_condition_of_admitted_workload(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.admit("a")
+    history.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
+    history.mark_ours()
 
 
-def exclude_cluster_without_annotation(story: Story) -> None:
-    story.job("a", affinity={"exclude": ["m2"]})
-    placement = story.now["resourcebindings", "a-job"]["spec"]["placement"]
-    story.change_binding("a", placement={**placement, "clusterAffinity": {"exclude": ["m1", "m2"]}})
-    story.mark_ours()
+def exclude_cluster_without_annotation(history: HistoryBuilder) -> None:
+    history.job("a", affinity={"exclude": ["m2"]})
+    placement = history.now["resourcebindings", "a-job"]["spec"]["placement"]
+    history.change_binding("a", placement={**placement, "clusterAffinity": {"exclude": ["m1", "m2"]}})
+    history.mark_ours()
 
 
-def change_pod_numbers_of_reporting_job(story: Story) -> None:
-    story.job("a")
-    story.admit("a")
-    story.change_status("jobs", "a", state={"phase": "Pending"}, pending=4)
-    story.change_status("jobs", "a", state={"phase": "Pending"}, pending=0)
-    story.mark_ours()
+def change_pod_numbers_of_reporting_job(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.admit("a")
+    history.change_status("jobs", "a", state={"phase": "Pending"}, pending=4)
+    history.change_status("jobs", "a", state={"phase": "Pending"}, pending=0)
+    history.mark_ours()
 
 
-def resume_without_record(story: Story) -> None:
-    story.job("a")
-    story.change_binding("a", suspension={"scheduling": False})
+def resume_without_record(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.change_binding("a", suspension={"scheduling": False})
 
 
-def resume_with_record_of_another(story: Story) -> None:
-    story.job("a")
-    story.admit("a", uid="u-b")
+def resume_with_record_of_another(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.admit("a", uid="u-b")
 
 
-def create_work_before_admission(story: Story) -> None:
-    story.job("a")
+def create_work_before_admission(history: HistoryBuilder) -> None:
+    history.job("a")
     names = {"resourcebinding.karmada.io/namespace": "ns", "resourcebinding.karmada.io/name": "a-job"}
-    story.change("works", "a-work", {"metadata": {"annotations": names}})
+    history.change("works", "a-work", {"metadata": {"annotations": names}})
 
 
-def create_part_twice(story: Story) -> None:
-    story.hyperjob("h", "Pending")
-    story.part("h-0", "h", index=0)
-    story.part("h-1", "h", index=0)
+def create_part_twice(history: HistoryBuilder) -> None:
+    history.hyperjob("h", "Pending")
+    history.part("h-0", "h", index=0)
+    history.part("h-1", "h", index=0)
 
 
-def create_part_of_finished_hyperjob(story: Story) -> None:
-    story.hyperjob("h", "Completed")
-    story.part("h-0", "h", index=0)
+def create_part_of_finished_hyperjob(history: HistoryBuilder) -> None:
+    history.hyperjob("h", "Completed")
+    history.part("h-0", "h", index=0)
 
 
-def admit_younger_first(story: Story) -> None:
-    story.job("old", cpu=2)
-    story.job("young", cpu=2, born=9)
-    story.admit("young")
+def admit_younger_first(history: HistoryBuilder) -> None:
+    history.job("old", cpu=2)
+    history.job("young", cpu=2, born=9)
+    history.admit("young")
 
 
-def admit_lower_queue_first(story: Story) -> None:
-    story.queue("important", priority=9)
-    story.job("low", cpu=2)
-    story.job("high", "important", cpu=2, born=9)
-    story.admit("low")
+def admit_lower_queue_first(history: HistoryBuilder) -> None:
+    history.queue("important", priority=9)
+    history.job("low", cpu=2)
+    history.job("high", "important", cpu=2, born=9)
+    history.admit("low")
 
 
-def give_freed_capacity_to_younger(story: Story) -> None:
-    story.job("runs", cpu=2)
-    story.admit("runs")
-    story.job("old", cpu=2)
-    story.job("young", cpu=2, born=9)
-    story.report("runs", "Completed")
-    story.admit("young", seconds=0.1)
+def give_freed_capacity_to_younger(history: HistoryBuilder) -> None:
+    history.job("runs", cpu=2)
+    history.admit("runs")
+    history.job("old", cpu=2)
+    history.job("young", cpu=2, born=9)
+    history.report("runs", "Completed")
+    history.admit("young", seconds=0.1)
 
 
-def write_without_change(story: Story) -> None:
-    story.job("a")
-    story.admit("a")
-    story.mark_ours()
-    story.mark_ours()
+def write_without_change(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.admit("a")
+    history.mark_ours()
+    history.mark_ours()
 
 
-def retry_at_once(story: Story) -> None:
-    story.job("a")
-    story.mark_ours(status=403)
-    story.mark_ours(status=403, seconds=0)
+def retry_at_once(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.mark_ours(status=403)
+    history.mark_ours(status=403, seconds=0)
 
 
-VIOLATIONS: dict[Callable[[Story], None], str] = {
+VIOLATIONS: dict[Callable[[HistoryBuilder], None], str] = {
     exceed_queue_limit: "I1",
     exceed_cluster: "I1",
     exceed_cluster_by_gangs_of_one_plan: "I1",
@@ -242,68 +242,68 @@ VIOLATIONS: dict[Callable[[Story], None], str] = {
     ],
 )
 def test_violation_is_reported_by_its_invariant(violate, invariant):
-    story = Story()
-    violate(story)
-    reported = violations(Evidence(story.changes, story.requests))
+    history = HistoryBuilder()
+    violate(history)
+    reported = violations(Evidence(history.changes, history.requests))
     assert {violation.split()[0] for violation in reported} == {invariant}
 
 
-def admit_past_one_for_another_cluster(story: Story) -> None:
-    story.cluster("m2", cpu="1")
-    story.job("old", cpu=2, affinity={"exclude": ["m1"]})
-    story.job("young", cpu=2, born=9)
-    story.admit("young")
+def admit_past_one_for_another_cluster(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="1")
+    history.job("old", cpu=2, affinity={"exclude": ["m1"]})
+    history.job("young", cpu=2, born=9)
+    history.admit("young")
 
 
-def admit_by_changed_class(story: Story) -> None:
+def admit_by_changed_class(history: HistoryBuilder) -> None:
     for name, value in (("low", 5), ("high", 9), ("low", 10)):
-        story.change("priorityclasses", name, {"metadata": {"name": name}, "value": value})
-    story.job("old", cpu=2, priority="high")
-    story.job("young", cpu=2, born=9, priority="low")
-    story.admit("young")
+        history.change("priorityclasses", name, {"metadata": {"name": name}, "value": value})
+    history.job("old", cpu=2, priority="high")
+    history.job("young", cpu=2, born=9, priority="low")
+    history.admit("young")
 
 
-def edit_annotation_of_part(story: Story) -> None:
+def edit_annotation_of_part(history: HistoryBuilder) -> None:
     owner = {"apiVersion": "training.volcano.sh/v1alpha1", "kind": "HyperJob", "uid": "h", "controller": True}
-    story.change("hyperjobs", "h", {"metadata": {"name": "h", "uid": "h"}})
+    history.change("hyperjobs", "h", {"metadata": {"name": "h", "uid": "h"}})
     for number, mark in enumerate((None, "x", "[]", "{}")):
         annotations = {} if mark is None else {PART_ANNOTATION: mark}
-        story.change("jobs", f"h-{number}", {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
+        history.change("jobs", f"h-{number}", {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
 
 
-def admit_beside_cluster_where_finished_job_runs_again(story: Story) -> None:
-    story.cluster("m2", cpu="2")
-    story.job("again", cpu=2)
-    story.admit("again")
-    story.report("again", "Completed")
-    story.job("next", cpu=2)
-    story.admit("next")
-    story.report("again", "Running")
-    story.job("other", cpu=2)
-    story.admit("other", on="m2")
+def admit_beside_cluster_where_finished_job_runs_again(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="2")
+    history.job("again", cpu=2)
+    history.admit("again")
+    history.report("again", "Completed")
+    history.job("next", cpu=2)
+    history.admit("next")
+    history.report("again", "Running")
+    history.job("other", cpu=2)
+    history.admit("other", on="m2")
 
 
-def exclude_clusters_without_data(story: Story) -> None:
-    story.job("a", affinity={"exclude": ["m2"]})
-    before = story.now["resourcebindings", "a-job"]
+def exclude_clusters_without_data(history: HistoryBuilder) -> None:
+    history.job("a", affinity={"exclude": ["m2"]})
+    before = history.now["resourcebindings", "a-job"]
     annotations = {DATA_PLACEMENT_ANNOTATION: "true", DATA_EXCLUDED_ANNOTATION: "m1"}
     metadata = {**before["metadata"], "annotations": {**before["metadata"]["annotations"], **annotations}}
     placement = {**before["spec"]["placement"], "clusterAffinity": {"exclude": ["m2", "m1"]}}
     spec = {**before["spec"], "placement": placement}
-    story.change("resourcebindings", "a-job", {**before, "metadata": metadata, "spec": spec})
-    story.mark_ours()
-    story.change("resourcebindings", "a-job", before)
-    story.mark_ours()
+    history.change("resourcebindings", "a-job", {**before, "metadata": metadata, "spec": spec})
+    history.mark_ours()
+    history.change("resourcebindings", "a-job", before)
+    history.mark_ours()
 
 
-def correct_status_after_eviction(story: Story) -> None:
-    story.job("a")
-    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "True"}])
-    story.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
-    story.mark_ours()
-    story.change_status("jobs", "a", state={"phase": "Running"}, running=4)
-    story.change_status("jobs", "a", state={"phase": "Pending"}, running=0)
-    story.mark_ours()
+def correct_status_after_eviction(history: HistoryBuilder) -> None:
+    history.job("a")
+    history.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "True"}])
+    history.change_status("resourcebindings", "a-job", conditions=[{"type": "Scheduled", "status": "False"}])
+    history.mark_ours()
+    history.change_status("jobs", "a", state={"phase": "Running"}, running=4)
+    history.change_status("jobs", "a", state={"phase": "Pending"}, running=0)
+    history.mark_ours()
 
 
 PERMITTED = [
@@ -318,6 +318,6 @@ PERMITTED = [
 
 @pytest.mark.parametrize("act", PERMITTED)
 def test_permitted_history_has_no_violation(act):
-    story = Story()
-    act(story)
-    assert violations(Evidence(story.changes, classes={"low": 5, "high": 9})) == []
+    history = HistoryBuilder()
+    act(history)
+    assert violations(Evidence(history.changes, classes={"low": 5, "high": 9})) == []
