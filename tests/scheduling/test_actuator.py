@@ -61,7 +61,7 @@ class RecordingStore(Store):
                 await self.changed.wait()
 
 
-class Stage:
+class ActuatorHarness:
     """An actuator with its dependencies."""
 
     def __init__(self, api: Api) -> None:
@@ -85,38 +85,40 @@ DEFAULT_TIMEOUTS, SHORT_TIMEOUTS = Timeouts(), Timeouts(write=0.15, grace=0.05)
 
 
 @asynccontextmanager
-async def acting(server: ScriptedServer, tmp_path: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS) -> AsyncIterator[Stage]:
+async def acting(
+    server: ScriptedServer, tmp_path: Path, timeouts: Timeouts = DEFAULT_TIMEOUTS
+) -> AsyncIterator[ActuatorHarness]:
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig"), timeouts=timeouts) as api:
-        stage = Stage(api)
+        harness = ActuatorHarness(api)
         async with asyncio.TaskGroup() as group:
-            group.create_task(stage.actuator.run())
-            yield stage
-            stage.actuator.stop()
+            group.create_task(harness.actuator.run())
+            yield harness
+            harness.actuator.stop()
 
 
 async def test_response_of_an_observed_write_is_not_decoded(server, tmp_path):
     server.says("PATCH", path("u1"), answering(200, stored(version=9, paused=False)))
     confirmed = []
-    async with acting(server, tmp_path) as stage:
-        upsert(stage.store, ("bindings", raw(stored(version=9, paused=False))))
-        known = stage.store.binding("u1")
-        stage.actuator.on_write_confirmed.append(lambda _, facts: confirmed.append(facts))
-        stage.admit(resource_version=5)
-        await stage.store.wait_for_outcomes()
+    async with acting(server, tmp_path) as harness:
+        upsert(harness.store, ("bindings", raw(stored(version=9, paused=False))))
+        known = harness.store.binding("u1")
+        harness.actuator.on_write_confirmed.append(lambda _, facts: confirmed.append(facts))
+        harness.admit(resource_version=5)
+        await harness.store.wait_for_outcomes()
     assert confirmed[0] is known
-    assert stage.store.confirmed == [("u1", 9)]
+    assert harness.store.confirmed == [("u1", 9)]
 
 
 async def test_rejected_patch_backs_off_longer_each_time(server, tmp_path):
     server.says("PATCH", path("u1"), refusing(422, "denied by a policy"))
     server.says("GET", path("u1"), answering(200, stored(version=5)))
     delays = []
-    async with acting(server, tmp_path) as stage:
+    async with acting(server, tmp_path) as harness:
         for times in range(1, 6):
             before = time.time_ns() // 1_000_000
-            stage.admit(resource_version=5)
-            await stage.store.wait_for_outcomes(times)
-            refusal = stage.store.rolled_back[-1][1]
+            harness.admit(resource_version=5)
+            await harness.store.wait_for_outcomes(times)
+            refusal = harness.store.rolled_back[-1][1]
             assert refusal.reason is Reason.STARTUP_BACKOFF
             delays.append(refusal.until - before)
     assert delays[0] >= 1000
@@ -149,14 +151,14 @@ IS_READ = [refusing(503), RESUMED]
 async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answers, get_answers, confirmed, cached):
     server.says("PATCH", path("u1"), *patch_answers)
     server.says("GET", path("u1"), *get_answers)
-    async with acting(server, tmp_path, SHORT_TIMEOUTS if silent in patch_answers else DEFAULT_TIMEOUTS) as stage:
+    async with acting(server, tmp_path, SHORT_TIMEOUTS if silent in patch_answers else DEFAULT_TIMEOUTS) as harness:
         began = time.monotonic()
-        stage.admit()
-        await stage.store.wait_for_outcomes()
+        harness.admit()
+        await harness.store.wait_for_outcomes()
         assert time.monotonic() - began >= 0.2 * (len(patch_answers) - 1)
-    assert stage.store.confirmed == ([cached] if confirmed else [])
-    assert [uid for uid, _ in stage.store.rolled_back] == ([] if confirmed else ["u1"])
-    assert [(cached_binding.uid, cached_binding.resource_version) for cached_binding in stage.store.bindings] == (
+    assert harness.store.confirmed == ([cached] if confirmed else [])
+    assert [uid for uid, _ in harness.store.rolled_back] == ([] if confirmed else ["u1"])
+    assert [(cached_binding.uid, cached_binding.resource_version) for cached_binding in harness.store.bindings] == (
         [cached] if cached else []
     )
     assert (len(server.seen("PATCH")), len(server.seen("GET"))) == (len(patch_answers), len(get_answers))
@@ -165,29 +167,29 @@ async def test_write_is_confirmed_or_rolled_back(server, tmp_path, *, patch_answ
 async def test_binding_is_read_after_a_response_that_fails_to_decode(server, tmp_path, monkeypatch):
     server.says("PATCH", path("u1"), RESUMED)
     server.says("GET", path("u1"), RESUMED)
-    async with acting(server, tmp_path) as stage:
-        decode, failures = stage.store.bindings.decode, [TypeError("unhashable type: 'list'")]
+    async with acting(server, tmp_path) as harness:
+        decode, failures = harness.store.bindings.decode, [TypeError("unhashable type: 'list'")]
 
         def fail_once(body: bytes) -> CachedBinding:
             if failures:
                 raise failures.pop()
             return decode(body)
 
-        monkeypatch.setattr(stage.store.bindings, "decode", fail_once)
-        stage.admit()
-        await stage.store.wait_for_outcomes()
-    assert (stage.store.confirmed, len(server.seen("GET"))) == ([("u1", 7)], 1)
+        monkeypatch.setattr(harness.store.bindings, "decode", fail_once)
+        harness.admit()
+        await harness.store.wait_for_outcomes()
+    assert (harness.store.confirmed, len(server.seen("GET"))) == ([("u1", 7)], 1)
 
 
 async def test_unknown_outcome_stays_charged_until_write_timeout(server, tmp_path):
     server.says("PATCH", path("u1"), cut)
     server.says("GET", path("u1"), answering(200, stored(version=5)))
-    async with acting(server, tmp_path, SHORT_TIMEOUTS) as stage:
+    async with acting(server, tmp_path, SHORT_TIMEOUTS) as harness:
         began = time.monotonic()
-        stage.admit()
-        await stage.store.wait_for_outcomes()
+        harness.admit()
+        await harness.store.wait_for_outcomes()
         assert time.monotonic() - began >= 0.2
-    assert len(stage.store.rolled_back) == 1
+    assert len(harness.store.rolled_back) == 1
     assert len(server.seen("GET")) > 1
 
 
@@ -209,12 +211,12 @@ async def test_requests_in_flight_stay_within_limit(server, tmp_path, uids, most
         now -= 1
         return await answering(200, stored(request.path.rpartition("/")[2], paused=False))(request)
 
-    async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(RateLimits(in_flight=3))
+    async with acting(server, tmp_path) as harness:
+        harness.actuator.limit(RateLimits(in_flight=3))
         for uid in uids:
             server.says("PATCH", path(uid), counted)
-            stage.admit(uid)
-        await stage.store.wait_for_outcomes(len(uids))
+            harness.admit(uid)
+        await harness.store.wait_for_outcomes(len(uids))
     assert most == most_at_once
     assert len(server.seen("PATCH")) == len(uids)
 
@@ -245,17 +247,17 @@ async def test_writes_after_a_burst_follow_at_the_rate():
 
 @pytest.mark.parametrize(("per_second", "expected"), [(0, 256), (1, 32), (50, 50), (1000, 256)])
 async def test_decisions_are_about_a_second_ahead_of_a_limited_rate(server, tmp_path, per_second, expected):
-    async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(RateLimits(per_second=per_second))
-        assert stage.actuator.max_backlog == expected
+    async with acting(server, tmp_path) as harness:
+        harness.actuator.limit(RateLimits(per_second=per_second))
+        assert harness.actuator.max_backlog == expected
 
 
 async def test_standby_writes_nothing_and_rolls_back(server, tmp_path):
-    async with acting(server, tmp_path) as stage:
-        stage.leading.clear()
-        stage.admit()
-        await stage.store.wait_for_outcomes()
-    assert stage.store.rolled_back == [("u1", None)]
+    async with acting(server, tmp_path) as harness:
+        harness.leading.clear()
+        harness.admit()
+        await harness.store.wait_for_outcomes()
+    assert harness.store.rolled_back == [("u1", None)]
     assert not server.requests
 
 
@@ -274,63 +276,63 @@ def hold_patch(server):
 
 async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp_path):
     arrived, go_on = hold_patch(server)
-    async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(RateLimits(in_flight=1))
+    async with acting(server, tmp_path) as harness:
+        harness.actuator.limit(RateLimits(in_flight=1))
         for uid in ("u1", "u2", "u2", "u3"):
-            stage.admit(uid)
+            harness.admit(uid)
         await arrived.wait()
-        stage.leading.clear()
-        stage.actuator.drop_unsent()
-        assert not stage.actuator.is_drained
-        assert stage.store.rolled_back == [("u2", None), ("u3", None)]
+        harness.leading.clear()
+        harness.actuator.drop_unsent()
+        assert not harness.actuator.is_drained
+        assert harness.store.rolled_back == [("u2", None), ("u3", None)]
         go_on.set()
-        await stage.store.wait_for_outcomes(3)
-        assert stage.actuator.pending == 0
-    assert stage.store.confirmed == [("u1", 5)]
-    assert stage.actuator.is_drained
+        await harness.store.wait_for_outcomes(3)
+        assert harness.actuator.pending == 0
+    assert harness.store.confirmed == [("u1", 5)]
+    assert harness.actuator.is_drained
     assert len(server.seen("PATCH")) == 1
 
 
 async def test_retry_is_dropped_after_another_leader(server, tmp_path):
     """The other leader may have given the capacity to another workload."""
     server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(version=7, paused=False)))
-    async with acting(server, tmp_path) as stage:
-        upsert(stage.store, ("bindings", raw(stored())))
-        stage.admit()
+    async with acting(server, tmp_path) as harness:
+        upsert(harness.store, ("bindings", raw(stored())))
+        harness.admit()
         await poll(lambda: len(server.seen("PATCH")) == 1, "sent")
-        stage.leading.clear()
-        stage.actuator.drop_unsent()
-        stage.leading.set()
-        await stage.store.wait_for_outcomes()
-    assert (stage.store.rolled_back, len(server.seen("PATCH"))) == ([("u1", None)], 1)
+        harness.leading.clear()
+        harness.actuator.drop_unsent()
+        harness.leading.set()
+        await harness.store.wait_for_outcomes()
+    assert (harness.store.rolled_back, len(server.seen("PATCH"))) == ([("u1", None)], 1)
 
 
 async def test_write_behind_another_is_dropped_after_another_leader(server, tmp_path):
     arrived, go_on = hold_patch(server)
-    async with acting(server, tmp_path) as stage:
-        upsert(stage.store, ("bindings", raw(stored())))
-        stage.admit()
-        stage.admit()
+    async with acting(server, tmp_path) as harness:
+        upsert(harness.store, ("bindings", raw(stored())))
+        harness.admit()
+        harness.admit()
         await arrived.wait()
-        stage.leading.clear()
-        stage.actuator.drop_unsent()
-        stage.leading.set()
+        harness.leading.clear()
+        harness.actuator.drop_unsent()
+        harness.leading.set()
         go_on.set()
-        await stage.store.wait_for_outcomes(2)
-    assert (stage.store.confirmed, stage.store.rolled_back) == ([("u1", 5)], [("u1", None)])
+        await harness.store.wait_for_outcomes(2)
+    assert (harness.store.confirmed, harness.store.rolled_back) == ([("u1", 5)], [("u1", None)])
     assert len(server.seen("PATCH")) == 1
 
 
 async def test_stop_finishes_requests_in_flight(server, tmp_path):
     arrived, go_on = hold_patch(server)
-    async with acting(server, tmp_path) as stage:
-        stage.actuator.limit(RateLimits(in_flight=1))
-        stage.admit("u1")
-        stage.admit("u2")
+    async with acting(server, tmp_path) as harness:
+        harness.actuator.limit(RateLimits(in_flight=1))
+        harness.admit("u1")
+        harness.admit("u2")
         await arrived.wait()
-        stage.actuator.stop()
+        harness.actuator.stop()
         go_on.set()
-    assert stage.store.confirmed == [("u1", 5)]
+    assert harness.store.confirmed == [("u1", 5)]
     assert len(server.seen("PATCH")) == 1
 
 
@@ -338,26 +340,26 @@ async def test_cancelled_request_is_never_drained(server, tmp_path):
     """Releasing the lease now would allow two concurrent writers."""
     server.says("PATCH", path("u1"), silent)
     async with Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
-        stage = Stage(api)
-        acting = asyncio.create_task(stage.actuator.run())
-        stage.admit()
+        harness = ActuatorHarness(api)
+        acting = asyncio.create_task(harness.actuator.run())
+        harness.admit()
         async with asyncio.timeout(LIMIT_SECONDS):
             while not server.requests:  # noqa: ASYNC110 -- the scripted server gives no event
                 await asyncio.sleep(0.01)
         acting.cancel()
         await asyncio.gather(acting, return_exceptions=True)
-    assert not stage.actuator.is_drained
+    assert not harness.actuator.is_drained
 
 
 async def test_unreachable_server_keeps_decision_charged(tmp_path):
     async with scripted_server() as server:
         kubeconfig = server.kubeconfig(tmp_path / "kubeconfig")
     async with Api.connect(kubeconfig) as api:
-        stage = Stage(api)
+        harness = ActuatorHarness(api)
         async with asyncio.TaskGroup() as group:
-            group.create_task(stage.actuator.run())
-            stage.admit()
+            group.create_task(harness.actuator.run())
+            harness.admit()
             await asyncio.sleep(0.1)
-            assert stage.actuator.pending == 1
-            assert not stage.store.rolled_back
-            stage.actuator.stop()
+            assert harness.actuator.pending == 1
+            assert not harness.store.rolled_back
+            harness.actuator.stop()
