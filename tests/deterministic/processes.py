@@ -161,8 +161,8 @@ def controller_process(network: Network, name: str, configuration: Path, *, fail
         with suppress(ValueError):
             file.read()
         api = client(network, name, user_agent="volcano-global-controller", timeouts=timeouts)
-        stage = client(network, name, user_agent="volcano-global-hyperjobs", timeouts=timeouts)
-        running.controller = Controller(settings, file, api, for_hyperjobs=stage)
+        hyperjob_api = client(network, name, user_agent="volcano-global-hyperjobs", timeouts=timeouts)
+        running.controller = Controller(settings, file, api, for_hyperjobs=hyperjob_api)
         count_cycle = running.controller.metrics.count_cycle
 
         def count_plan(seconds: float) -> None:
