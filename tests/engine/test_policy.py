@@ -21,14 +21,14 @@ B = Tenant(("team-b", "team-c"), queues=("b",))
 @pytest.mark.parametrize(
     ("namespace", "queue", "priority_class", "reason"),
     [
-        pytest.param("other", "a", "high", None, id="nobody-restricts-it"),
+        pytest.param("other", "a", "high", None, id="no-entry-matches"),
         pytest.param("team-a-dev", "shared-gpu", "normal", None, id="by-a-pattern"),
-        pytest.param("team-a-dev", "b", "high", Reason.QUEUE_NOT_ALLOWED, id="the-queue-is-told-first"),
+        pytest.param("team-a-dev", "b", "high", Reason.QUEUE_NOT_ALLOWED, id="queue-before-class"),
         pytest.param("team-a-prod", "a", "high", None, id="several-entries-add-up"),
         pytest.param(
             "team-a-prod", "b", "normal", Reason.PRIORITY_CLASS_NOT_ALLOWED, id="but-for-its-own-classes-only"
         ),
-        pytest.param("Team-B", "a", "", None, id="case-matters"),
+        pytest.param("Team-B", "a", "", None, id="case-sensitive"),
         pytest.param("team-a-dev", "a", "", None, id="no-class-at-all"),
     ],
 )

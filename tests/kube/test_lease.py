@@ -36,7 +36,7 @@ def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> 
         pytest.param(observed(THEIRS, age=29.9), False, id="theirs-still-good"),
         pytest.param(observed(THEIRS, age=30), True, id="theirs-run-out"),
         pytest.param(observed(FORMER, is_first=True), True, id="our-former-process-s"),
-        pytest.param(observed(FORMER), False, id="somebody-of-our-name-came-later"),
+        pytest.param(observed(FORMER), False, id="same-name-seen-later"),
         pytest.param(observed(Lease("7", "pod-2_run0", 60), age=30), False, id="theirs-is-longer"),
         pytest.param(observed(Lease("7", "pod-2_run0", 0), age=29), False, id="theirs-says-nothing"),
         pytest.param(observed(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
