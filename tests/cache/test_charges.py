@@ -173,7 +173,7 @@ def test_move_is_recorded_again_when_eviction_task_ends(recorded, leaving, moved
     assert workload.admission.moved is moved
 
 
-def test_pending_workload_with_suspended_dispatching():
+def test_workload_with_suspended_dispatching_stays_pending():
     workload = workload_of(
         record=None, clusters=(), paused=True, spec={"suspension": {"scheduling": True, "dispatching": True}}
     )

@@ -52,7 +52,7 @@ def test_written_record_is_read_back(record):
     assert read_record({ADMISSION_ANNOTATION: write_record("u", record)}, "u") == (record, "")
 
 
-def test_record_keys():
+def test_written_record_has_only_the_known_keys():
     assert set(json.loads(write_record("u", AdmissionRecord()))) == {
         "uid", "queue", "charge", "clusters", "admittedAt", "waitingSince", "reservedSince", "nominatedCluster",
         "nominatedAt", "nominationRank", "nominatedRequests", "aborted", "evictions", "attempts", "planID",

@@ -131,7 +131,7 @@ def test_startup_backoff_is_read_from_the_record():
         pytest.param({"charge": {"cpu": 1}}, 0, id="it-is-admitted"),
     ],
 )
-def test_record_without_valid_backoff(changes, now):
+def test_ended_or_impossible_backoff_is_ignored(changes, now):
     record = AdmissionRecord(QueueName("a"), startup_failed_at=1000, back_off_until=5000)
     assert startup_backoff(msgspec.structs.replace(record, **changes), now, HOUR) is None
     assert startup_backoff(None, now, HOUR) is None

@@ -94,7 +94,7 @@ def test_any_order_of_events_gives_the_same_state(order, pauses):
     )
 
 
-def test_state_after_all_events():
+def test_all_events_leave_the_newest_state_of_each_workload():
     store = Store()
     for news in NEWS:
         apply(store, news)

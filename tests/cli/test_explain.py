@@ -302,7 +302,7 @@ def test_startup_failure_backoff_and_exclusion_are_explained(explain):
     assert "the workload or an equal one did not start on it, and it has not changed since" in text
 
 
-def test_queue_is_explained(run, tmp_path):
+def test_explained_queue_lists_its_first_workloads(run, tmp_path):
     path = write(tmp_path, cluster("m", CPU), queue("a"), job("big", {"cpu": 9}, queue="a"))
     answer = run("explain", "queue", "queue/a", "-f", path, "-o", "json").answer
     assert answer["queue"]["name"] == "a"

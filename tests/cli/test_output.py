@@ -145,7 +145,7 @@ def test_help_has_examples(run, command, monkeypatch):
     assert "\u2500" not in ended.out
 
 
-def test_version_and_short_help(run):
+def test_version_is_printed_and_h_is_short_for_help(run):
     assert run("--version").out.startswith("volcano-global ")
     assert run("queues", "-h").out == run("queues", "--help").out
 

@@ -145,7 +145,7 @@ def test_estimated_gangs_always_have_a_placement():
 
 @pytest.mark.long
 @pytest.mark.parametrize("check", [check_models_and_shapes, check_estimates])
-def test_verdicts_are_correct_on_2000_fleets(check):
+def test_bounds_on_wrong_verdicts_hold_on_2000_fleets(check):
     check(range(MANY))
 
 

@@ -370,7 +370,7 @@ def test_resize_records_no_change_of_clusters_without_a_move():
         pytest.param(4, {}, {"m1": 4}, 4, id="without-targets"),
     ],
 )
-def test_recorded_charge_of_divided_replicas(before, targets, charged, expected):
+def test_record_of_divided_replicas_omits_status_only_charges(before, targets, charged, expected):
     """The record's charge is divided again with the replicas, so what only a status adds would stay charged."""
     requests = {"cpu": 4000, "pods": 4000}
     requirements = SchedulingRequirements(requests=requests, replicas=4, placement=Placement(divided=True))

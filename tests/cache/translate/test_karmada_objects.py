@@ -54,7 +54,7 @@ def test_deployment_is_divided_by_available_replicas():
     assert binding.placement == Placement(BOTH, divided=True)
 
 
-def test_cluster_with_usage():
+def test_cluster_of_karmada_is_decoded_with_its_usage():
     decoded = Store().clusters.decode(read_raw("cluster-member1"))
     cluster = decoded.cluster
     fields = (cluster.name, cluster.provider, cluster.region, cluster.zones)
