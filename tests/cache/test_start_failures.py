@@ -1,3 +1,5 @@
+"""Which start failures are remembered, and which clusters a workload avoids because of them (R1)."""
+
 from dataclasses import replace
 
 import msgspec

@@ -1,3 +1,5 @@
+"""Access reviews of users: their lifetime in the cache, and their limit for each user."""
+
 import asyncio
 import json
 from contextlib import asynccontextmanager

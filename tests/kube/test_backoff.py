@@ -1,3 +1,5 @@
+"""Delays between retries: they double with jitter, up to a maximum, and follow Retry-After."""
+
 import pytest
 
 from controller.kube.timing import Backoff

@@ -1,3 +1,5 @@
+"""The clock of the decisions follows the system clock without its jumps."""
+
 from itertools import pairwise
 
 import pytest

@@ -1,3 +1,5 @@
+"""The configuration file: defaults, rejected contents and reported changes."""
+
 import asyncio
 
 import pytest

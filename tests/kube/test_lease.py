@@ -1,3 +1,5 @@
+"""When a lease may be acquired, and when its new holder may write."""
+
 import pytest
 from structlog.testing import capture_logs
 
