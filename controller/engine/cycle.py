@@ -235,6 +235,7 @@ class Cycle:
             for workload_class, known in zip(group, before, strict=True):
                 workload_class.inadmissible = workload_class.inadmissible or together
                 if known != (workload_class.charge, workload_class.inadmissible is None):
+                    workload_class.retry_hint = None
                     context.queue_usage.changed.add(workload_class.queue)
                     pending.changed_classes[workload_class] = None
             stale |= dict.fromkeys(group)
