@@ -169,9 +169,9 @@ class Tree:
             seen.append(queue.name)
         return f"it lies {len(seen)} levels below the root, {MAX_DEPTH} are allowed"
 
-    def shape(self) -> dict[QueueName, tuple[QueueName, int]]:
-        """Return the parent and the priority of each queue."""
-        return {name: (node.queue.parent, node.queue.priority) for name, node in self.nodes.items()}
+    def shape(self) -> dict[QueueName, tuple[QueueName, int, bool]]:
+        """Return the parent and the priority of each queue, and whether it is a leaf."""
+        return {name: (node.queue.parent, node.queue.priority, node.is_leaf) for name, node in self.nodes.items()}
 
     def leaves(self) -> Iterator[Node]:
         """Yield the nodes without children, by name."""

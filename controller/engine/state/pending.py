@@ -179,7 +179,7 @@ class PendingRequirements:
             self.add(workload_class)
 
     def use(self, tree: Tree) -> bool:
-        """Use *tree* if it has the same queues with the same parents and priorities; return whether it has."""
+        """Use *tree* if its queues have the same parents, priorities and leaves; return whether they have."""
         if tree is not self.tree and tree.shape() != self.tree.shape():
             return False
         self.tree = tree
