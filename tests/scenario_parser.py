@@ -308,7 +308,8 @@ def admission(asked: SchedulingRequirements, written: Mapping[str, Any], now: in
         cluster_charges=bookings,
         admitted_at=now - written["ran"] * 1000 if "ran" in written else 0,
         adopted=written.get("adopted", False),
-        resized=written.get("resized", False),
+        resized=bool(written.get("resized")),
+        increased=frozenset(map(resource, written["resized"] if isinstance(written.get("resized"), list) else ())),
         moved=written.get("moved", False),
         reported=written.get("shown", False),
     )

@@ -30,13 +30,13 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
     recorded_parts = _recorded_shares(record, targets, is_divided=is_divided(binding, requests))
     parts = {name: elementwise_max(recorded_parts[name], requested[name]) for name in requested}
     sums = total(requested.values())
-    resized = any(amount > record.charge.get(name, 0) for name, amount in sums.items())
+    increased = frozenset(name for name, amount in sums.items() if amount > record.charge.get(name, 0))
     parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
     admission = _admission(parts, binding, requests, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {assignment.name for assignment in binding.details.evicting} - {*requested}
     moved = bool(binding.targets and record.clusters) and {*requested} != {*record.clusters} - leaving
-    return replace(admission, resized=resized, moved=moved, raised_by=record.raised_by)
+    return replace(admission, resized=bool(increased), increased=increased, moved=moved, raised_by=record.raised_by)
 
 
 def _is_placed_as_a_whole(binding: CachedBinding, targets: tuple[Assignment, ...], record: AdmissionRecord) -> bool:

@@ -61,6 +61,11 @@ def test_shrunk_job_is_charged_for_the_reported_pods(spec):
     assert workload.has_resized
 
 
+def test_resized_workload_names_the_increased_resources():
+    small = admission_record("rb-j1", queue="a", charge={"cpu": "500m", "pods": "1"}, clusters=("m1",))
+    assert workload_of(record=small).admission.increased == {"cpu"}
+
+
 @pytest.mark.parametrize(
     "status",
     [

@@ -7,6 +7,7 @@ same way.
 """
 
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 from controller.engine.plan import Assume, Evict
@@ -88,17 +89,23 @@ class ResizeTracker:
         return since, workload.priority, -admitted_at, workload.name, workload.namespace, workload.uid
 
     def _fits(self, workload: Workload) -> bool:
-        """Return whether the workload's current requests fit its queue and clusters."""
+        """Return whether the resources of which the workload requests more now fit its queue and clusters.
+
+        After it had finished it has none of its requests, so all of them must fit.
+        """
         admission = workload.admission
         if workload.hold is not None and workload.hold.reason is Reason.REQUESTS_UNKNOWN:
             return False
         if admission is None:
             return True
+        increased = admission.increased
+        if workload.details.runs_after_finish or not increased:
+            increased = frozenset(admission.charge)
         return all(
-            self._fits_cluster(workload, cluster_charge) for cluster_charge in admission.cluster_charges
-        ) and self._fits_quota(workload, admission)
+            self._fits_cluster(workload, cluster_charge, increased) for cluster_charge in admission.cluster_charges
+        ) and self._fits_quota(workload, admission, increased)
 
-    def _fits_cluster(self, workload: Workload, own: ClusterCharge) -> bool:
+    def _fits_cluster(self, workload: Workload, own: ClusterCharge, increased: AbstractSet[str]) -> bool:
         """Return whether the cluster holds what must run at once (D11); an unusable cluster counts as fitting."""
         cluster_state = self._cluster_usage.cluster_state(own.cluster)
         if not cluster_state.is_usable:
@@ -107,18 +114,21 @@ class ResizeTracker:
         required = own.charge if requirements.replicas else requirements.gang_requests
         free = cluster_state.headroom_after_evictions
         return all(
-            amount <= free.get(name, 0) + own.charge.get(name, 0) for name, amount in required.items() if amount > 0
+            amount <= free.get(name, 0) + own.charge.get(name, 0)
+            for name, amount in required.items()
+            if amount > 0 and name in increased
         )
 
-    def _fits_quota(self, workload: Workload, admission: Admission) -> bool:
+    def _fits_quota(self, workload: Workload, admission: Admission, increased: AbstractSet[str]) -> bool:
         quota = self._queue_usage.quota()
         node = quota.tree.nodes.get(workload.queue, quota.tree.root)
         trial = quota.overlay()
         trial.add_assumed(node, scale(admission.charge, -1))
-        if trial.refusal(node, admission.charge) is not None:
+        charge = {name: amount for name, amount in admission.charge.items() if name in increased}
+        if trial.refusal(node, charge) is not None:
             return False
         if quota.capacity is None:
             return True
         # What others have overcommitted takes nothing of what exists.
         existing = add(quota.capacity, self._cluster_usage.overcommitted(without=admission))
-        return trial.fits_root(node, admission.charge, existing)
+        return trial.fits_root(node, charge, existing)

@@ -138,6 +138,8 @@ class Admission:
     """It ran before installation and was admitted without a record (D10)."""
     resized: bool = False
     """The template requests more than the record charges (D7)."""
+    increased: frozenset[str] = frozenset()
+    """The resources of which a resized workload requests more; empty where unknown, so that all count."""
     reported: bool = False
     """The cluster's summary is known to include its pods (``plan`` over files: phase Running)."""
     ends_at: int | None = None
