@@ -409,6 +409,26 @@ def test_no_reservation_while_no_release_gives_enough_quota():
     assert admitted(state.plan(now)) == ["small-0", "small-1"]
 
 
+@pytest.mark.parametrize(("queue", "expected"), [("other", []), ("guaranteed", ["small"])])
+def test_quota_beside_a_guarantee_is_left_for_a_promised_start(queue, expected):
+    """O9: until then four CPUs are guaranteed; those of "runs" and the two that are left are promised."""
+    state, now = one_cluster(cpu=10), START + 10 * MINUTE
+    state.queue_changed(Queue(QueueName("q"), deserved={"cpu": 10}))
+    state.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 4}))
+    state.queue_changed(Queue(QueueName("other")))
+    submit(state, "runs", 4, 10, at=START)
+    state.plan(START)
+    submit(state, "waits", 6, 60, at=START)
+    for minute in range(3):
+        state.plan(START + minute * MINUTE)
+    assert state.workloads[WorkloadUid("waits")].reservation.promised_start == now
+    submit(state, "small", 2, 600, at=START + 3 * MINUTE, queue=queue)
+    assert admitted(state.plan(START + 3 * MINUTE)) == expected
+    over = replace(state.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
+    state.workload_changed(over, now)
+    assert admitted(state.plan(now))[:1] == ["waits"]
+
+
 def test_more_than_a_cluster_has_may_be_reserved_for():
     state, now = one_cluster(cpu=4), START
     state.cluster_changed(replace(cluster("other", cpu=4), enablements=frozenset()), now)

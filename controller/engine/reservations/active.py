@@ -344,37 +344,35 @@ class ActiveReservations:
                 unreserved = free - charge_due[name]
                 if node.limits_resource(name) and charge[name] > unreserved:
                     return _blocked_refusal(reservation, name, charge[name], unreserved, node)
-        if not quota.guaranteed:
-            return None
-        after = quota.overlay()
-        after.add_assumed(after.tree.nodes[leaf.name], charge)
-        return self._guarantee_refusal(reservation, leaf, charge, after)
+        return self._guarantee_refusal(reservation, leaf, charge, quota) if quota.guaranteed else None
 
     def _guarantee_refusal(
-        self, reservation: JointReservation, leaf: Node, charge: Resources, after: Quota
+        self, reservation: JointReservation, leaf: Node, charge: Resources, quota: Quota
     ) -> Refusal | None:
-        """Return the refusal if *charge* leaves reserved quota only to what other queues are guaranteed."""
+        """Return the refusal if *charge* needs quota that guarantees of other queues do not leave to the reservation.
+
+        The whole reservation counts, without what is released before its shadow time, but nothing of the charge that
+        the guarantees of its own queues cover.
+        """
+        raised_by_charge = {
+            (node.name, name): raised
+            for name, amount in charge.items()
+            if amount > 0
+            for node, raised in quota.reserved_quota_increases(quota.tree.nodes[leaf.name], name, amount)
+        }
+        after = quota.overlay()
+        after.add_assumed(after.tree.nodes[leaf.name], charge)
         for leaf_of_reservation, due in reservation.charges:
-            refusal = after.refusal(after.tree.nodes[leaf_of_reservation.name], due)
-            requested = charge.get(refusal.resource or "", 0) if refusal is not None else 0
-            if (
-                refusal is not None
-                and refusal.reason is Reason.BLOCKED_BY_GUARANTEE
-                and refusal.resource
-                and requested > 0
-            ):
-                shared_queue = next(
-                    (
-                        above
-                        for above in leaf.path()
-                        if above.name == refusal.queue and above.name in reservation.charges_by_queue
-                    ),
-                    None,
-                )
-                if shared_queue is not None:
-                    lacking = (refusal.asked or 0) - (refusal.available or 0)
-                    return _blocked_refusal(reservation, refusal.resource, requested, requested - lacking, shared_queue)
-            after.add_assumed(after.tree.nodes[leaf_of_reservation.name], due)
+            node = after.tree.nodes[leaf_of_reservation.name]
+            for name in sorted(name for name, amount in charge.items() if amount > 0):
+                for above, raised in after.reserved_quota_increases(node, name, due.get(name, 0)):
+                    unreserved = after.unreserved(above, name)
+                    free = after.limits[above.name].limit.get(name, 0) - after.usage(above.name, name)
+                    is_guaranteed = unreserved < free and above.limits_resource(name)
+                    if is_guaranteed and raised > unreserved and raised_by_charge.get((above.name, name), 0) > 0:
+                        available = charge[name] - (raised - unreserved)
+                        return _blocked_refusal(reservation, name, charge[name], available, above)
+            after.add_assumed(node, due)
         return None
 
     def _choose(self, feasibility: ClassFeasibility, binding: Sequence[JointReservation]) -> Choice | Refusal:
