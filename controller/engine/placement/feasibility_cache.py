@@ -73,10 +73,10 @@ def feasibility(
         return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
     refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
     now = find(requirements, clusters)
-    if refusal is not None and now.names and now.term != potential.term:
-        # While no cluster of the earlier term is feasible, Karmada uses this one (C1).
-        fits_later_term = _exceeds_every_cluster(requirements, now.names, cluster_usage) is None
-        refusal = None if fits_later_term else refusal
+    if refusal is not None and now.names and now.names != potential.names:
+        # Karmada uses these: clusters of a later term, or fewer copies while a cluster does not match (C1, D5).
+        fits_now = _exceeds_every_cluster(requirements, now.names, cluster_usage) is None
+        refusal = None if fits_now else refusal
     usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
