@@ -348,7 +348,7 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
             ]
             return WorkloadRequests(
                 require_few_resources(positive(total(scale(pod, count) for pod, count in parts))),
-                pods=tuple(pod for pod, _ in parts),
+                pods=tuple(pod for pod, count in parts if count),
             )
         replica = require_few_resources(_pod_requests(spec.replica_requirements, "spec.replicaRequirements"))
         replicas = _require_non_negative(spec.replicas, "spec.replicas")

@@ -118,6 +118,16 @@ def test_binding_with_too_many_resources_has_unknown_requests(components):
     assert "use at most 100" in decoded.decode_error
 
 
+def test_component_without_replicas_has_no_pod():
+    components = [
+        {"name": name, "replicas": count, "replicaRequirements": {"resourceRequest": {"cpu": cpu}}}
+        for name, count, cpu in (("head", 1, "1"), ("workers", 0, "64"))
+    ]
+    spec = {"components": components, "replicas": 0, "replicaRequirements": None}
+    decoded = Store(DEPLOYMENTS).bindings.decode(deployment_binding(spec=spec))
+    assert decoded.requests.pods == ({"cpu": 1000, "pods": 1000},)
+
+
 def test_huge_number_of_replicas_is_counted_exactly():
     decoded = Store().jobs.decode(job("j1", replicas=10**30))
     assert decoded.requests is not None
