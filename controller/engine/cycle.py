@@ -70,6 +70,7 @@ class Cycle:
         evicted, requeues = yield from self._evict(now)
         # 2. Classify pending workloads by whether capacity could admit them; expire nominations and reservations.
         context.queue_usage.update_limit_inputs()
+        with_other_usage = {*context.queue_usage.changed}
         yield from self._classify(stale)
         lapsed = self._expire(now)
         context.queue_usage.update_limit_inputs()
@@ -97,7 +98,8 @@ class Cycle:
             yield from self._classify(stale)
         # 6. Publish changed reasons, and determine when the next cycle is due without an event.
         self.reasons.begin_publication()
-        self._mark_stale_reasons(stale, admission, changed, reservations_changed=bool(lapsed or reserved))
+        reservations_changed = bool(lapsed or reserved)
+        self._mark_stale_reasons(stale, admission, changed, with_other_usage, reservations_changed=reservations_changed)
         if reasons_depended_on_shares or self.reasons.depend_on_shares:
             self.reason_updates.mark_stale(pending.classes())
         waits = yield from self.reason_updates.flush()
@@ -146,10 +148,11 @@ class Cycle:
         stale: dict[WorkloadClass, None],
         admission: AdmissionPass,
         changed: AbstractSet[QueueName],
+        with_other_usage: AbstractSet[QueueName],
         *,
         reservations_changed: bool,
     ) -> None:
-        """Mark the classes in *stale*, and those whose reason this cycle's decisions may have changed."""
+        """Mark the classes in *stale*, and those whose reason other usage or this cycle may have changed."""
         pending, known = self._context.pending, self._context.queue_usage.fifo
         filter_changes = self._requirements_with_changed_filters(admission.quota)
         stale |= dict.fromkeys([*admission.refused, *pending.unpublished])
@@ -162,7 +165,10 @@ class Cycle:
         if known:
             classes = (workload_class for key in filter_changes for workload_class in pending.by_requirements[key])
             fifo |= {workload_class.queue for workload_class in classes} & known
-        self.reason_updates.mark_stale([*stale, *self._classes_of_fuller_queues(admission, fifo)])
+        fuller = {decision.workload.queue for decision in admission.decisions}
+        queues = fifo | fuller | _queues_below_limits(admission.quota, with_other_usage | fuller)
+        of_queues = (workload_class for name in sorted(queues) for workload_class in pending.queues.get(name, ()))
+        self.reason_updates.mark_stale([*stale, *of_queues])
 
     def _startup_checks(self) -> StartupChecks:
         context = self._context
@@ -291,13 +297,6 @@ class Cycle:
         context.feasibility_cache.prune(by_requirements, len(by_requirements))
         return changed
 
-    def _classes_of_fuller_queues(self, admission: AdmissionPass, fifo: Iterable[QueueName]) -> list[WorkloadClass]:
-        """Return the classes of queues with more usage now, and of *fifo* queues, whose head may have changed."""
-        pending, fuller = self._context.pending, {decision.workload.queue for decision in admission.decisions}
-        return [
-            workload_class for name in sorted(fuller.union(fifo)) for workload_class in pending.queues.get(name, ())
-        ]
-
     def _wake_at(self, now: int, retry_at: int | None) -> int | None:
         """Return when decisions may change without an event: usage settles, a hold ends, an eviction is due."""
         context, policy = self._context, self._context.policy
@@ -321,3 +320,10 @@ class Cycle:
             )
         )
         return None if wake_at is None else max(wake_at, now + 1)
+
+
+def _queues_below_limits(quota: Quota, queues: Iterable[QueueName]) -> set[QueueName]:
+    """Return the leaves below each limit, other than the root's, that usage of one of *queues* counts against."""
+    nodes = filter(None, map(quota.tree.nodes.get, queues))
+    limits = {above.name: above for node in nodes for above in quota.limiting(node) if above.parent is not None}
+    return {leaf.name for node in limits.values() for leaf in node.leaves()}

@@ -85,6 +85,13 @@ class Node:
             yield node
             node = node.parent
 
+    def leaves(self) -> "Iterator[Node]":
+        """Yield the leaves below this node, or the node itself where it is one."""
+        if self.is_leaf:
+            yield self
+        for child in self.children:
+            yield from child.leaves()
+
     @property
     def branch(self) -> "Node":
         """Return the ancestor just below the root, which may be this node; the root for itself."""
