@@ -60,9 +60,13 @@ class PendingReasons:
         workload_class = self._context.pending.class_of(uid)
         if workload_class.inadmissible is None and workload_class.is_waiting:
             head = self._context.order.blocking_head(workload.queue)
-            if head is not None and head.uid != uid:
+            if head is not None and head.uid != uid and not self.starts_with(head, workload.gang):
                 return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
         return self.of_class(workload_class)
+
+    def starts_with(self, head: Workload, gang: HyperJobGang | None) -> bool:
+        """Return whether a part of *gang* is admitted only together with *head*, so that it does not wait behind it."""
+        return head.gang == gang and self._context.workloads.gangs.is_all_or_nothing(gang)
 
     def of_class(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the head of *workload_class* cannot be admitted now; ``None`` where it can."""
@@ -328,7 +332,7 @@ class PendingReasonUpdater:
     def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""
         head = self._blocking_heads[workload_class.queue] if self._is_behind_head(workload_class) else None
-        if head is None:
+        if head is None or self._reasons.starts_with(head, workload_class.gang):
             return self._reasons.of_class(workload_class)
         return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload_class.queue, subject=head.path)
 
