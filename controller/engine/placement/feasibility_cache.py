@@ -413,9 +413,12 @@ class FeasibilityCache:
 
     def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
         """Return where one more workload fits, or why it does not."""
-        refusal = None if class_feasibility.candidates.names else _refusal_without_candidates(class_feasibility)
-        if refusal is not None:
+        names, copies_wanted = class_feasibility.candidates.names, class_feasibility.candidates.copies
+        if not names and (refusal := _refusal_without_candidates(class_feasibility)) is not None:
             return refusal
+        if names and len(names) < copies_wanted:
+            subject = f"it runs on {copies_wanted} clusters, but only {len(names)} that match accept new workloads"
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
         if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
             choice = self._choose_ranked(class_feasibility) or self._choose_or_refuse(class_feasibility)
             class_feasibility.cached_choice = self.cluster_usage.version, choice
