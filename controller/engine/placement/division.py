@@ -34,7 +34,16 @@ def has_static_weights(requirements: SchedulingRequirements) -> bool:
 def _divide_by_weight(
     requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
 ) -> dict[ClusterName, int] | None:
-    """Return the replicas by static weights, ``None`` where a part does not fit.
+    """Return the replicas by static weights, ``None`` where a part does not fit."""
+    parts = parts_by_weight(requirements, capacity_by_cluster, clusters)
+    is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
+    return parts if is_fitting and sum(parts.values()) == requirements.replicas else None
+
+
+def parts_by_weight(
+    requirements: SchedulingRequirements, capacity_by_cluster: Mapping[ClusterName, int], clusters: Sequence[Cluster]
+) -> dict[ClusterName, int]:
+    """Return the replicas by static weights, whether they fit or not.
 
     With overflow affinities the clusters of each one divide what does not fit those before it.
     """
@@ -47,8 +56,7 @@ def _divide_by_weight(
             count = min(count, sum(capacity_by_cluster[cluster.name] for cluster in alike))
         weights = static_weights(requirements.placement.weights, alike)
         parts |= split_by_weight(count, weights, reverses_ties=requirements.reverses_ties)
-    is_fitting = all(count <= capacity_by_cluster[name] for name, count in parts.items())
-    return parts if is_fitting and sum(parts.values()) == requirements.replicas else None
+    return parts
 
 
 def _select_regions(

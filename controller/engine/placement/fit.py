@@ -3,20 +3,20 @@
 A workload is placed whole on one cluster (C3), whole on several clusters (D5), or divided by replicas (C4).
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import islice
 from math import lcm
 from typing import Final, NamedTuple
 
-from controller.engine.placement.division import divide
+from controller.engine.placement.division import divide, parts_by_weight
 from controller.engine.placement.filter import select_clusters
 from controller.engine.placement.node_packing import replicas_that_pack
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.amounts_in_advance import AmountsInAdvance
 from controller.engine.state.cluster_state import ClusterState
-from controller.engine.state.clusters import Assignment, ClusterName
+from controller.engine.state.clusters import Assignment, Cluster, ClusterName
 from controller.engine.state.estimates import ClusterEstimates
 from controller.engine.state.resources import (
     EMPTY,
@@ -371,7 +371,7 @@ def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[
     capacity_by_cluster = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in candidates}
     parts = divide(requirements, capacity_by_cluster, clusters)
     if parts is None:
-        return insufficient_capacity(requirements, candidates)
+        return _division_refusal(requirements, candidates, capacity_by_cluster, clusters)
     used = {name: count for name, count in parts.items() if count > 0}
     return Choice(
         assignments=tuple(Assignment(name, used[name]) for name in sorted(used)),
@@ -381,13 +381,45 @@ def _divide_replicas(requirements: SchedulingRequirements, candidates: Sequence[
     )
 
 
+def _division_refusal(
+    requirements: SchedulingRequirements,
+    candidates: Sequence[FreeCapacity],
+    capacity_by_cluster: Mapping[ClusterName, int],
+    clusters: Sequence[Cluster],
+) -> Refusal:
+    """Return what the first part by static weights that does not fit lacks, else the cluster that lacks least."""
+    parts = parts_by_weight(requirements, capacity_by_cluster, clusters) if requirements.placement.weights else {}
+    for capacity in candidates:
+        part, room = parts.get(capacity.name, 0), capacity_by_cluster[capacity.name]
+        if part > room:
+            request = scale(requirements.replica_requests, part)
+            resource = first_insufficient(request, capacity.headroom)
+            if resource is None:
+                subject = f"the nodes of '{capacity.name}' hold {room} of its {part} replicas there"
+                return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+            free = capacity.headroom.get(resource, 0)
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, resource, request[resource], free, cluster=capacity.name)
+    room = sum(capacity_by_cluster.values())
+    by_sum = {capacity.name: _replicas_by_sum(requirements, capacity) for capacity in candidates}
+    if room < requirements.replicas and divide(requirements, by_sum, clusters) is not None:
+        subject = f"the nodes of its candidate clusters hold {room} of its {requirements.replicas} replicas"
+        return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+    return insufficient_capacity(requirements, candidates)
+
+
 def replicas_that_fit(requirements: SchedulingRequirements, capacity: FreeCapacity) -> int:
     """Return how many replicas of a divisible workload fit."""
+    by_sum = _replicas_by_sum(requirements, capacity)
+    nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
+    packed = replicas_that_pack(requirements.replica_requests, nodes) if nodes else None
+    return by_sum if packed is None else min(by_sum, packed)
+
+
+def _replicas_by_sum(requirements: SchedulingRequirements, capacity: FreeCapacity) -> int:
+    """Return how many replicas fit the sum of the cluster's capacity, however its nodes divide that."""
     counts = [
         max(capacity.headroom.get(name, 0), 0) // amount
         for name, amount in requirements.replica_requests.items()
         if amount > 0
     ]
-    nodes = capacity.cluster_state.cluster.nodes if capacity.cluster_state.cluster else ()
-    packed = replicas_that_pack(requirements.replica_requests, nodes) if nodes else None
-    return min(counts if packed is None else [*counts, packed], default=requirements.replicas)
+    return min(counts, default=requirements.replicas)
