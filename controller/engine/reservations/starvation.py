@@ -73,7 +73,7 @@ class StarvationTimers:
                 self._replace(name, BlockedHead(first.uid, now))
 
     def _first_blocked(self, queue: QueueName) -> Workload | None:
-        """Return the first workload of a queue that is inadmissible for capacity only."""
+        """Return the first workload of a queue that waits for capacity only."""
         blocked = [
             workload_class
             for workload_class in self._workloads.pending.queues.get(queue, ())

@@ -1,9 +1,10 @@
 """Groups pending workloads into equivalence classes.
 
 Workloads of one queue with the same scheduling requirements form a class: where
-one does not fit, none does, so a class is tried once. Namespaces form classes of
-their own where the queue is shared fairly among them; so do gangs, workloads
-being evicted, and nominated workloads.
+one does not fit, none does, so a class is tried once. Gangs, owners of head
+reservations and workloads being evicted form classes of their own; so do
+nominated workloads by cluster, and those that may not borrow or preempt. Where
+it matters, so do namespaces, run times and job priorities.
 """
 
 from bisect import bisect_left, insort
@@ -59,7 +60,7 @@ def order_key(workload: Workload) -> OrderKey:
 
 @dataclass(slots=True)
 class QueueingHint:
-    """What must change before an inadmissible class is tried again."""
+    """What must change before a refused class is tried again."""
 
     queue: QueueName
     """The queue in which usage must be freed."""

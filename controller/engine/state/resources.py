@@ -13,7 +13,7 @@ CPU = "cpu"
 MEMORY = "memory"
 PODS = "pods"
 
-#: How much of one unit a base unit is: bytes are whole, all others thousandths.
+#: How many base units one unit has, except of bytes, which are base units themselves.
 MILLI = 1000
 
 
