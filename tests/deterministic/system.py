@@ -119,7 +119,7 @@ class System:
                 verb=sent.method,
                 resource=target.kind.plural,
                 namespace=target.namespace,
-                name=target.name,
+                name=target.name or ((body or {}).get("metadata") or {}).get("name", ""),
                 status=response.status,
                 revision=int((response.body.get("metadata") or {}).get("resourceVersion") or 0),
                 body=body,
