@@ -59,6 +59,15 @@ def test_packing_work_is_bounded_for_gangs_of_many_requests():
     assert work_of(lambda: can_hold_gang(gang, fleet)) < 550_000
 
 
+def test_packing_work_is_linear_in_the_number_of_requests():
+    random = Random(0)
+    fleet = nodes(
+        *((random.randint(1, 50), {"a": random.randint(100, 999), "b": random.randint(100, 999)}) for _ in range(20))
+    )
+    gang = pods(*((1, {"a": random.randint(1, 20), "b": random.randint(1, 20)}) for _ in range(1000)))
+    assert work_of(lambda: can_hold_gang(gang, fleet)) < 600_000
+
+
 def test_search_is_bounded_for_a_gang_that_hardly_fits():
     random = Random(0)
     requests = [{"a": random.randint(100, 300), "b": random.randint(100, 300)} for _ in range(23)]

@@ -38,9 +38,10 @@ def can_hold_gang(pod_sets: Iterable[PodSet], nodes: Sequence[NodeShape]) -> boo
         if pod_set.minimum > 0 and any(request):
             counts[request] = counts.get(request, 0) + pod_set.minimum
     empty = ((tuple(dict(node.allocatable).get(name, _UNBOUNDED) for name in names), node.count) for node in nodes)
-    return _may_pack(
-        tuple(sorted(counts.items())), tuple(sorted((allocatable, count) for allocatable, count in empty if count > 0))
-    )
+    pods = tuple(sorted(counts.items()))
+    # Equal gangs are common where they have few distinct requests; keys of many requests would fill the memory.
+    decide = _may_pack if len(pods) <= _MAX_REQUESTS else _may_pack.__wrapped__
+    return decide(pods, tuple(sorted((allocatable, count) for allocatable, count in empty if count > 0)))
 
 
 def replicas_that_pack(replica: Resources, nodes: Sequence[NodeShape]) -> int | None:
@@ -58,9 +59,9 @@ def replicas_that_pack(replica: Resources, nodes: Sequence[NodeShape]) -> int | 
 def _may_pack(pods: Pods, nodes: Nodes) -> bool:
     if _exceeds_bounds(pods, nodes):
         return False
-    if not pods or any(_first_fit(order, choice) for order in _packing_orders(pods) for choice in (nodes, nodes[::-1])):
+    if not pods or sum(count for _, count in pods) > _MAX_PLACED or sum(count for _, count in nodes) > _MAX_PLACED:
         return True
-    if sum(count for _, count in pods) > _MAX_PLACED or sum(count for _, count in nodes) > _MAX_PLACED:
+    if any(_first_fit(order, choice) for order in _packing_orders(pods) for choice in (nodes, nodes[::-1])):
         return True
     return _Search(pods, nodes).may_pack()
 
