@@ -11,6 +11,7 @@ from dataclasses import fields
 from hashlib import blake2b
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
+from controller.cache.index import Index
 from controller.cache.interning import InternPool
 from controller.cache.objects import CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
@@ -36,6 +37,7 @@ class SharedStartFailures:
         self._keys: dict[WorkloadUid, FailureKey] = {}
         """Keys of the workloads with failed starts."""
         self._failed: dict[FailureKey, dict[ClusterName, set[WorkloadUid]]] = {}
+        self._keys_by_cluster: Index[ClusterName, FailureKey] = Index()
         self._expired: dict[WorkloadUid, set[ClusterName]] = {}
         """Clusters of a record that no longer count for others, until the workload is tried again."""
 
@@ -71,6 +73,7 @@ class SharedStartFailures:
             failed = self._failed.setdefault(key, {})
             for name in sorted(wanted):
                 failed.setdefault(name, set()).add(uid)
+                self._keys_by_cluster.add(name, key)
         changed = (either for either, names in zip(concerned, before, strict=True) if self.clusters(either) != names)
         self.changed_namespaces.update(namespace for namespace, _ in changed)
 
@@ -85,10 +88,10 @@ class SharedStartFailures:
 
     def expire(self, names: Collection[ClusterName]) -> None:
         """Let other workloads be tried again on the clusters *names*."""
-        for key, failed in list(self._failed.items()):
-            for name in sorted(set(names) & failed.keys()):
+        for name in sorted(names):
+            for key in self._keys_by_cluster.of(name):
                 self.changed_namespaces.add(key[0])
-                for uid in sorted(failed[name]):
+                for uid in sorted(self._failed[key][name]):
                     self._expired.setdefault(uid, set()).add(name)
                     self._drop(key, uid, {name})
 
@@ -99,6 +102,7 @@ class SharedStartFailures:
             uids.discard(uid)
             if not uids:
                 failed.pop(name, None)
+                self._keys_by_cluster.discard(name, key)
         if not failed:
             self._failed.pop(key, None)
 

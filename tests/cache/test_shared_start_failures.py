@@ -4,13 +4,16 @@ import pytest
 
 from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.interning import InternPool
-from controller.cache.start_failures import cluster_fingerprint
+from controller.cache.objects import WorkloadRequests
+from controller.cache.start_failures import SharedStartFailures, cluster_fingerprint
 from controller.cache.store import Store
 from controller.engine.engine import Engine
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.workloads import WorkloadUid
 from controller.reporting.messages import pending_message
 from tests.cache.fake_event_handler import remove, upsert
 from tests.cache.objects import admission_record, binding, cluster, job, queue
+from tests.work import work_of
 
 SIZE = {"cpu": "8", "pods": "110"}
 
@@ -137,3 +140,14 @@ def test_admitted_workload_excludes_own_failed_clusters_only():
     }
     stage.add("equal", paused=False, **admitted)
     assert stage.excluded_clusters("equal") == set()
+
+
+def test_work_after_an_end_is_that_of_the_concerned_requests():
+    shared, m1, m2 = SharedStartFailures(), ClusterName("m1"), ClusterName("m2")
+    keys = [("hostile", WorkloadRequests({"cpu": number})) for number in range(2000)]
+    for number, key in enumerate(keys):
+        shared.update(WorkloadUid(f"rb-{number}"), key, [m1] if number else [m1, m2])
+    assert work_of(lambda: (shared.expire(()), shared.expire({m2}))) < 1000
+    assert [shared.clusters(key) for key in keys] == [{m1}] * 2000
+    shared.expire({m1})
+    assert not shared
