@@ -11,7 +11,7 @@ from math import floor
 
 _FORM = re.compile(r"([+-]?)([0-9]*)(?:\.([0-9]*))?(|[numkMGTPE]|[KMGTPE]i|[eE][+-]?[0-9]+)")
 _MAX_LENGTH = 128
-#: A resource name in Kubernetes: a domain, a slash and a label.
+#: Maximum length of a resource name in Kubernetes: a domain, a slash and a label.
 _MAX_RESOURCE_LENGTH = 253 + 1 + 63
 _MAX_EXPONENT = 100
 #: Below this any mantissa within the length limit rounds up to one base unit.
@@ -31,7 +31,7 @@ _KIBI = 1024
 
 
 class QuantityError(ValueError):
-    """An invalid Kubernetes quantity, or one that is too large."""
+    """An invalid Kubernetes quantity, one that is too large, or one of a resource with an overlong name."""
 
 
 def parse_quantity(resource: str, value: str | float) -> int:
@@ -39,18 +39,21 @@ def parse_quantity(resource: str, value: str | float) -> int:
 
     Integers and floats are read as their JSON text.
     """
+    if len(resource) > _MAX_RESOURCE_LENGTH:
+        raise QuantityError(
+            f"the resource name '{resource[:16]}…' has {len(resource)} characters; use at most {_MAX_RESOURCE_LENGTH}"
+        )
     text = value if isinstance(value, str) else _number_text(resource, value)
     if len(text) > _MAX_LENGTH:
         raise QuantityError(
             f"{resource}: '{text[:16]}…' has {len(text)} characters; write it with at most {_MAX_LENGTH}"
         )
-    # Long names are not cached: thousands of names as long as an object would exhaust the memory.
-    return _amount(resource, text) if len(resource) <= _MAX_RESOURCE_LENGTH else _amount.__wrapped__(resource, text)
+    return _amount(resource, text)
 
 
 def format_quantity(resource: str, amount: int | Fraction) -> str:
     """Return the canonical text of *amount* base units, rounded down to a whole base unit."""
-    # As for parsing, long names are not cached.
+    # Long names are not cached: thousands of names as long as an object would exhaust the memory.
     return (_text if len(resource) <= _MAX_RESOURCE_LENGTH else _text.__wrapped__)(resource, floor(amount))
 
 

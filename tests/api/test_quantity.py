@@ -146,6 +146,13 @@ def test_huge_number_is_rejected_at_once_with_a_short_error(text: str):
     assert work_of(reject) < 1_000
 
 
+def test_overlong_resource_name_is_rejected_with_a_short_error():
+    assert parse_quantity("r" * 317, "1") == 1000
+    with pytest.raises(QuantityError, match="has 1000000 characters") as error:
+        parse_quantity("r" * 1_000_000, "1")
+    assert len(str(error.value)) < 200
+
+
 @pytest.mark.parametrize("text", ["1e-100", "1e-2147483649", "0.1e-999999999999", "5n"])
 def test_tiny_quantity_is_one_base_unit(text: str):
     assert parse_quantity("cpu", text) == parse_quantity("memory", text) == 1

@@ -132,6 +132,9 @@ async def status(running, body, path):
 
 
 def test_long_resource_names_are_not_cached():
-    before = quantity._amount.cache_info().currsize
-    assert quantity.parse_quantity("example.com/" + "r" * KIB, "317") == 317_000
-    assert quantity._amount.cache_info().currsize == before
+    name, caches = "example.com/" + "r" * KIB, (quantity._amount, quantity._text)
+    before = [cache.cache_info().currsize for cache in caches]
+    assert quantity.format_quantity(name, 317_000) == "317"
+    with pytest.raises(quantity.QuantityError):
+        quantity.parse_quantity(name, "317")
+    assert [cache.cache_info().currsize for cache in caches] == before

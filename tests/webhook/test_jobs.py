@@ -70,6 +70,7 @@ def depending(*names):
 
 TWO_TIERS = {"highestTierAllowed": 1, "highestTierName": "rack"}
 GPU = "nvidia.com/gpu"
+LONG = f"{'d' * 253}/{'r' * 64}"
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,9 @@ def test_valid_job_is_allowed(job):
         pytest.param(amounts({GPU: 1}, {GPU: 2}), "must be equal to nvidia.com/gpu limit", id="another-limit"),
         pytest.param(amounts({}, {GPU: "500m"}), "must be an integer", id="half-a-device"),
         pytest.param(amounts({"gpu": 1}), "must be a standard resource for containers", id="resource"),
+        pytest.param(amounts({}, {LONG: 1}), "has 318 characters; use at most 317", id="resource-name-too-long"),
+        pytest.param(volcano_job(queue="q" * 254), "spec.queue has 254 characters", id="queue-too-long"),
+        pytest.param(volcano_job(priorityClassName="c" * 254), "has 254 characters: use", id="priority-class-too-long"),
     ],
 )
 def test_invalid_job_is_denied(job, expected):

@@ -24,7 +24,14 @@ from webhook.validation.job_types import (
     ReviewedTask,
     Volume,
 )
-from webhook.validation.pod import is_label, is_label_value, is_subdomain, pod_violations, requests_whole_cpus
+from webhook.validation.pod import (
+    MAX_NAME_LENGTH,
+    is_label,
+    is_label_value,
+    is_subdomain,
+    pod_violations,
+    requests_whole_cpus,
+)
 
 ANY_EVENT = "*"
 
@@ -121,6 +128,7 @@ def job_violations(job: ReviewedJob, name: str) -> Iterator[str]:
         yield f"spec.runningEstimate: {error}"
     if not is_label_value(name):
         yield f"create job with name {name[:253]!r} validate failed: use at most 63 letters, digits, '-', '_' and '.'"
+    yield from _name_violations(spec)
     if spec.min_available > spec.replicas:
         yield (
             "job 'minAvailable' should not be greater than total replicas in tasks"
@@ -200,6 +208,15 @@ def _negative_violations(spec: ReviewedJobSpec) -> Iterator[str]:
         yield "'maxRetry' cannot be less than zero"
     if (spec.ttl_seconds_after_finished or 0) < 0:
         yield "'ttlSecondsAfterFinished' cannot be less than zero"
+
+
+def _name_violations(spec: ReviewedJobSpec) -> Iterator[str]:
+    """Yield which names can be no object's, because they are too long; other messages contain these names."""
+    if len(spec.queue) > MAX_NAME_LENGTH:
+        yield f"spec.queue has {len(spec.queue)} characters: use at most {MAX_NAME_LENGTH}"
+    for name in sorted(spec.priority_classes):
+        if len(name) > MAX_NAME_LENGTH:
+            yield f"PriorityClass {name[:63]!r}… has {len(name)} characters: use at most {MAX_NAME_LENGTH}"
 
 
 def _task_violations(tasks: Sequence[ReviewedTask], job: str) -> Iterator[str]:

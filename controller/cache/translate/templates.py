@@ -69,6 +69,9 @@ RequestsOrError = WorkloadRequests | AmountError
 _MAX_CHARACTERS = 16_384
 #: Pods with a shorter one end soon after their deletion: no tenant exceeds its quota with them for long.
 _LONG_GRACE_PERIOD_SECONDS = 300
+#: Length to which names of queues and PriorityClasses are cut, because messages and log lines contain them. It is one
+#: more than Kubernetes allows, so that a cut name names nothing.
+_MAX_NAME_LENGTH = 254
 #: Characters of a template's digest; equal by chance for one of 2^64 pairs.
 _DIGEST_CHARACTERS = 16
 _NAMES = msgspec.json.Decoder(list[str])
@@ -139,10 +142,14 @@ def translate_pod_template(pod: wire.PodSpec, where: str) -> PodTemplate:
         overhead=_parse_resources(pod.overhead, f"{where}.overhead"),
         requests=_parse_resources(whole.requests, f"{where}.resources.requests"),
         limits=_parse_resources(whole.limits, f"{where}.resources.limits"),
-        priority_class=pod.priority_class_name,
+        priority_class=_object_name(pod.priority_class_name),
         node_claim=node_claim(pod),
         claims=tuple(_claim_template_name(claim) for claim in pod.resource_claims),
     )
+
+
+def _object_name(text: str) -> str:
+    return sys.intern(text[:_MAX_NAME_LENGTH])
 
 
 def _claim_template_name(claim: wire.PodResourceClaim) -> str:
@@ -185,8 +192,8 @@ class JobTranslator:
             key=self._names.key(VOLCANO_JOB, meta.namespace, meta.name),
             generation=meta.generation,
             created_at=to_milliseconds(meta.creation_timestamp) or 0,
-            queue=sys.intern(spec.queue),
-            priority_class=sys.intern(spec.priority_class_name),
+            queue=_object_name(spec.queue),
+            priority_class=_object_name(spec.priority_class_name),
             running_estimate=_running_estimate(spec),
             hyperjob=hyperjob_reference(meta),
             preferred=_preferred_clusters(meta),
@@ -312,8 +319,8 @@ class TemplateTranslator:
             key=TemplateKey(group_kind(integration.api), sys.intern(meta.namespace), sys.intern(meta.name)),
             generation=meta.generation,
             created_at=to_milliseconds(meta.creation_timestamp) or 0,
-            queue=sys.intern(next(_queue_names(template, document, integration), "")),
-            priority_class=sys.intern(_string_or_empty(value_at(document, integration.priority_class))),
+            queue=_object_name(next(_queue_names(template, document, integration), "")),
+            priority_class=_object_name(_string_or_empty(value_at(document, integration.priority_class))),
             deleting=meta.deletion_timestamp is not None,
             requests=counted if isinstance(counted, WorkloadRequests) else None,
             decode_error=join_errors(template.decode_errors, error),
@@ -373,7 +380,7 @@ def _integration_requests(replicated: Sequence[_ReplicatedPod]) -> RequestsOrErr
         pods=pod_requests(job),
         job=job,
         digest=_job_digest(job, map(_images, pods)),
-        task_classes=tuple(sorted({pod.priority_class_name for pod in pods} - {""})),
+        task_classes=tuple(sorted({_object_name(pod.priority_class_name) for pod in pods} - {""})),
         claims=_claims(job),
         has_long_grace_period=any(map(_has_long_grace_period, pods)),
     )

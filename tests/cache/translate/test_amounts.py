@@ -108,6 +108,14 @@ def test_job_with_too_many_resources_has_unknown_requests(count, is_known):
     assert ("use at most 100" in decoded.decode_error) != is_known
 
 
+def test_overlong_names_are_cut_or_make_requests_unknown():
+    """Messages and log lines contain them. A queue cannot have the name that remains."""
+    decoded = Store().jobs.decode(job("j1", queue="q" * 100_000, priority="c" * 100_000, requests={"r" * 318: "1"}))
+    assert (decoded.queue, decoded.priority_class) == ("q" * 254, "c" * 254)
+    assert decoded.has_invalid_requests
+    assert "has 318 characters; use at most 317" in decoded.decode_error
+
+
 @pytest.mark.parametrize("components", [False, True])
 def test_binding_with_too_many_resources_has_unknown_requests(components):
     needs = {"resourceRequest": {f"example.com/{number}": "1" for number in range(MAX_RESOURCES)}}
