@@ -34,6 +34,7 @@ _MAX_NAMES_LOGGED = 5
 _MAX_PAGE_ATTEMPTS = 5
 #: Objects of a page are decoded in slices, between which the request for the next page is sent and answered.
 _OBJECTS_PER_SLICE = 50
+_BYTES_PER_SLICE = 256 * 1024
 #: A list is applied in slices of some milliseconds, between which the lease is renewed and probes are answered.
 _STEPS_PER_SLICE = 500
 _MAX_EMPTY_WATCHES = 3
@@ -250,9 +251,12 @@ class Informer(Generic[T]):
     async def _decode_page(self, page: Page, objects: list[T], unreadable: list[ObjectName]) -> None:
         """Add the readable objects of *page* to *objects*, and the names of the others to *unreadable*."""
         failures: list[Exception] = []
+        size = 0
         for number, raw in enumerate(page.items or ()):
-            if number % _OBJECTS_PER_SLICE == 0:
+            if number % _OBJECTS_PER_SLICE == 0 or size >= _BYTES_PER_SLICE:
                 await asyncio.sleep(0)
+                size = 0
+            size += len(memoryview(raw))
             try:
                 objects.append(self._decode(bytes(raw)))
             except DECODE_ERRORS as error:

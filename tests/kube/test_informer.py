@@ -7,10 +7,12 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import pytest
 from aiohttp import web
 from structlog.testing import capture_logs
 
+from controller.api.meta import Page
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.informer import Informer, WatchOptions
@@ -433,6 +435,21 @@ async def test_long_lists_are_applied_in_slices_before_synced(server, tmp_path):
         assert max(collection.slices) == 500
         assert not collection.synced_between_slices
         assert informer.synced.is_set()
+
+
+async def test_large_objects_of_a_page_are_decoded_in_slices():
+    turns: list[list[int]] = []
+
+    def begin_turn() -> None:
+        turns.append([])
+        asyncio.get_running_loop().call_soon(begin_turn)
+
+    informer = Informer(None, PATH, decode=lambda raw: turns[-1].append(len(raw)), sink=Shelf())
+    items = tuple(msgspec.Raw(b'"' + b"x" * 100 * 1024 + b'"') for _ in range(12))
+    begin_turn()
+    await informer._decode_page(Page(items=items), [], [])
+    assert sum(map(len, turns)) == 12
+    assert max(map(len, turns)) == 3
 
 
 async def test_relist_request_while_a_list_is_applied_lists_again(server, tmp_path):
