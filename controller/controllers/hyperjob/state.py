@@ -35,6 +35,8 @@ from controller.engine.state.resources import fits, total
 SUSPENDED = "spec.suspend is set; set it to false to start again"
 #: Maximum number of failed parts that a message names.
 _MAX_NAMED_PARTS = 10
+#: Maximum number of violations in a message.
+_MAX_VIOLATIONS = 10
 #: Pending reasons that other parts cause, the more specific first.
 _GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 
@@ -123,7 +125,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return HyperJobState("Suspended", SUSPENDED, _stop_parts(seen))
     wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, seen, capacity))
     if wrong:
-        return HyperJobState("Pending", f"it cannot be split: {'; '.join(wrong)}", known, "Invalid", is_valid=False)
+        return HyperJobState("Pending", f"it cannot be split: {_join(wrong)}", known, "Invalid", is_valid=False)
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, seen, capacity)
@@ -133,6 +135,11 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
         return HyperJobState("Pending", f"it cannot be split: {error}", seen, "Invalid", is_valid=False)
+
+
+def _join(violations: Sequence[str]) -> str:
+    more = len(violations) - _MAX_VIOLATIONS
+    return "; ".join((*violations[:_MAX_VIOLATIONS], *([f"and {more} more"] if more > 0 else ())))
 
 
 def max_parts(hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot) -> int:

@@ -34,6 +34,9 @@ _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
     "Failed": frozenset({"Failed"}),
 }
 
+#: Maximum length of a message; a condition that is longer than the API allows would make the whole status invalid.
+_MAX_MESSAGE = 4096
+
 
 def compute_status(
     hyperjob: HyperJob, state: HyperJobState, jobs: Mapping[str, ObservedChild], now: int
@@ -43,7 +46,7 @@ def compute_status(
     before = hyperjob.status
     running = sum(part.phase == "Running" for part in state.parts)
     is_finished = state.phase in FINISHED
-    state = _keep_message(hyperjob, state)
+    state = _keep_message(hyperjob, replace(state, message=_shorten(state.message)))
     return HyperJobStatus(
         conditions=tuple(_conditions(hyperjob, state, time)),
         replicated_jobs_status=tuple(_job_statuses(hyperjob, state.parts, jobs)),
@@ -63,6 +66,10 @@ def compute_status(
 def to_json(status: HyperJobStatus) -> dict[str, Any]:
     """Return *status* as JSON, without defaults."""
     return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+
+
+def _shorten(message: str) -> str:
+    return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 1]}…"
 
 
 def _conditions(hyperjob: HyperJob, state: HyperJobState, time: datetime) -> Iterable[Condition]:

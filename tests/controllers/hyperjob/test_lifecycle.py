@@ -270,6 +270,19 @@ async def test_invalid_spec_is_reported_and_keeps_the_parts(harness):
     assert harness.names() == ["llm-t-0", "llm-t-1"]
 
 
+async def test_many_violations_are_reported_in_a_short_message(harness):
+    """A condition with a message above 32,768 characters would be invalid, and the status never written."""
+    jobs = [replicated(f"t{number}", task(gpu=0), spec={"tasks": []}) for number in range(999)]
+    await harness.start(document(replicated("t", task("x" * 100_000, minAvailable=9)), *jobs))
+    message = harness.status()["message"]
+    assert message.startswith("it cannot be split: replicated job 't': task 'xxx")
+    assert len(message) == len(harness.status()["conditions"][0]["message"]) == 4096
+    await harness.change(replicatedJobs=jobs)
+    assert harness.status()["message"].endswith(
+        "replicated job 't9': it has no tasks; give it at least one; and 989 more"
+    )
+
+
 @pytest.mark.parametrize("ended", [False, True])
 async def test_unreadable_spec_does_not_start_finished_parts_again(harness, ended):
     """The definition accepts any pod template, and the webhook may be unavailable."""
