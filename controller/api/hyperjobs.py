@@ -11,7 +11,14 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
 
-from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, Resource
+from controller.api.keys import (
+    BATCH_HYPERJOBS,
+    GROUP_ANNOTATION,
+    HYPERJOBS,
+    PART_ANNOTATION,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    Resource,
+)
 from controller.api.volcanojobs import JobSpec
 
 Phase = Literal["Pending", "Admitted", "Running", "Completed", "Failed", "Suspended"]
@@ -27,7 +34,14 @@ Time = Annotated[datetime, Field(json_schema_extra={"format": "date-time"})]
 Strategy = Literal["ByCluster", "ByReplicas", "ByResources", "Static", "Auto"]
 HYPERJOB_RESOURCES: tuple[Resource, ...] = (HYPERJOBS, BATCH_HYPERJOBS)
 #: Parts of the names of annotations that parts do not inherit.
-_EXCLUDED_ANNOTATIONS = ("kubectl.kubernetes.io/", "karmada.io/")
+_EXCLUDED_ANNOTATIONS = (
+    "kubectl.kubernetes.io/",
+    "karmada.io/",
+    # Only the controller writes these to parts.
+    GROUP_ANNOTATION,
+    PREFERRED_CLUSTERS_ANNOTATION,
+    PART_ANNOTATION,
+)
 #: Maximum number of errors in a message.
 _MAX_ERRORS = 10
 _OPTION_RULES = (

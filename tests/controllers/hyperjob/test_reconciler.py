@@ -9,6 +9,7 @@ from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOBS,
     JOBS,
+    PART_ANNOTATION,
     PREFERRED_CLUSTERS_ANNOTATION,
     PROPAGATION_POLICIES,
 )
@@ -76,6 +77,16 @@ async def test_each_part_has_the_group_annotation(harness):
     assert groups == [{"uid": metadata["uid"], "split": said.split}] * 2
     assert (said.namespace, said.parts, said.minimum) == (NAMESPACE, {"llm-t-0", "llm-t-1"}, 1)
     assert said.created_at == datetime.fromisoformat(metadata["creationTimestamp"]).timestamp() * 1000
+
+
+async def test_parts_do_not_inherit_reserved_annotations(harness):
+    hyperjob = two_copies()
+    reserved = {PREFERRED_CLUSTERS_ANNOTATION: '["a"]', PART_ANNOTATION: "{}", GROUP_ANNOTATION: "{}"}
+    hyperjob["metadata"]["annotations"] = {"example.io/own": "x", **reserved}
+    await harness.start(hyperjob)
+    annotations = harness.job("llm-t-0")["metadata"]["annotations"]
+    assert annotations.keys() == {"example.io/own", PART_ANNOTATION, GROUP_ANNOTATION}
+    assert "{}" not in annotations.values()
 
 
 async def test_large_hyperjob_is_created_in_several_passes(harness):
