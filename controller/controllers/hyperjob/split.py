@@ -50,8 +50,8 @@ from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import SchedulingRequirements
 from controller.reporting.messages import pending_message
 
-#: Returns why a queue cannot admit these requests now, or ``None``.
-QuotaCheck = Callable[[str, Resources], PendingReason | None]
+#: Returns why a namespace cannot have these requests admitted in a queue now, or ``None``.
+QuotaCheck = Callable[[str, str, Resources], PendingReason | None]
 
 _REASONS: Mapping[Strategy, str] = {
     "ByCluster": "the split policy names cluster and replicas",
@@ -67,7 +67,7 @@ _CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})
 DataOf = Callable[[TemplateKey], DataRequirement]
 
 
-def _unlimited_quota(_: str, __: Resources) -> PendingReason | None:
+def _unlimited_quota(_: str, __: str, ___: Resources) -> PendingReason | None:
     return None
 
 
@@ -111,9 +111,14 @@ def capacity_snapshot(
         return None
     queue_usage = state.queue_shares.quota
 
-    def quota(name: str, demand: Resources) -> PendingReason | None:
-        node = queue_usage.tree.nodes.get(QueueName(name or configuration.default_queue))
-        return pending_reason(queue_usage.refusal(node, demand)) if node is not None else None
+    def quota(namespace: str, name: str, demand: Resources) -> PendingReason | None:
+        queue = QueueName(name or configuration.default_queue)
+        # The quota of queues that the namespace may not use is not disclosed (Q7).
+        refusal = state.policy.refusal(namespace, queue)
+        node = queue_usage.tree.nodes.get(queue)
+        if refusal is None and node is not None:
+            refusal = queue_usage.refusal(node, demand)
+        return pending_reason(refusal)
 
     return CapacitySnapshot(
         free_capacities(state.cluster_usage),
@@ -312,7 +317,7 @@ def _quota_reason(hyperjob: HyperJob, quota: QuotaCheck) -> PendingReason | None
     for job in hyperjob.spec.replicated_jobs:
         template = resize_template(job)
         whole = sum_requests(pod_requests(template), tuple(max(task.replicas, 0) for task in template.tasks))
-        refusal = quota(template.queue, whole)
+        refusal = quota(hyperjob.metadata.namespace, template.queue, whole)
         if refusal:
             return refusal
     return None

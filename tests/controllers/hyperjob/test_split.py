@@ -1,10 +1,15 @@
 import pytest
 
+from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.cache.data_requirements import NO_DATA
 from controller.controllers.hyperjob.capacity_split import ClusterBin, PackingRequest, pack, place_parts
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import SplitError
-from controller.controllers.hyperjob.split import split
+from controller.controllers.hyperjob.split import capacity_snapshot, split
+from controller.engine.engine import Engine
+from controller.engine.policy import Policy, Tenant
 from controller.engine.state.clusters import NodeShape
+from controller.engine.state.hierarchy import Queue, QueueName
 from tests.controllers.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
 
 FOUR = gpus(a=128, b=64, c=48, d=100)
@@ -117,7 +122,7 @@ def test_pods_are_divided_into_parts(job, clusters, parts):
     assert (shown(layout), layout.fits) == (parts, True)
 
 
-def full(queue, _):
+def full(_, queue, __):
     return PendingReason("QueueLimitReached", f"{queue} is full")
 
 
@@ -161,6 +166,19 @@ TOGETHER = f"{EMPTY}enough capacity together, but not in parts that fit"
 def test_split_that_does_not_fit_says_why(job, clusters, parts, reason, message):
     layout = split(job, clusters)
     assert (shown(layout), layout.pending_reason) == (parts, PendingReason(reason, message))
+
+
+@pytest.mark.parametrize(
+    ("queues", "reason"),
+    [pytest.param(("ml",), "QueueLimitReached", id="own"), pytest.param(("x",), "QueueNotAllowed", id="forbidden")],
+)
+def test_quota_of_a_forbidden_queue_is_not_disclosed(queues, reason):
+    engine = Engine(Policy(tenants=(Tenant(("ml",), queues),)))
+    engine.queue_changed(Queue(QueueName("ml"), capability={GPU: 1000}))
+    engine.cluster_changed(cluster("a", 9), 0)
+    engine.plan(0)
+    snapshot = capacity_snapshot(engine, VolcanoGlobalConfiguration(), lambda _: NO_DATA)
+    assert split(auto(task()), snapshot).pending_reason.reason == reason
 
 
 def test_cluster_without_the_accelerator_gets_no_part():
