@@ -5,7 +5,7 @@ its policy and then its Job: without the policy, another policy might match the 
 changed: if one has the name of a part's object, nothing new is created and the HyperJob's status says so.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
@@ -30,7 +30,7 @@ from controller.controllers.hyperjob.state import HyperJobState, compute_state
 from controller.controllers.hyperjob.status import compute_status, to_json
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized, Unreachable
-from controller.kube.timing import Clock, wall_clock
+from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.kube.watch_events import read_meta
 
 ObjectsByName = Mapping[str, ObservedChild]
@@ -39,8 +39,10 @@ ObjectsByName = Mapping[str, ObservedChild]
 FIELD_MANAGER = "volcano-global-hyperjobs"
 #: Errors that say nothing about the object, and end by themselves.
 _RETRIED = (Conflict, NotFound, TooManyRequests, Unauthorized, Unreachable)
-#: An object of another owner has none of our labels, so its deletion is not watched.
-_NAME_CONFLICT_RETRY_MS = 5_000
+#: Delays in seconds before a taken name is looked up again: the object of another owner has none of our labels, so its
+#: deletion is not watched.
+_FIRST_LOOKUP_DELAY = 5
+_MAX_LOOKUP_DELAY = 60
 #: Maximum number of writes for one HyperJob in one pass, so that others are not delayed.
 _MAX_WRITES_PER_PASS = 64
 #: Up to this number of new names, each is looked up with its own request.
@@ -165,6 +167,25 @@ class _Rejection:
     is_repeated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class _NameConflict:
+    """An object of another owner with the name of an object to be created."""
+
+    kind: str
+    name: str
+    retry_at: int
+    """When the name is looked up again."""
+    backoff: Backoff
+
+    def concerns(self, manifest: Manifest) -> bool:
+        """Return whether *manifest* has the name."""
+        return (self.kind, self.name) == (manifest["kind"], manifest["metadata"]["name"])
+
+    def message(self, namespace: str) -> str:
+        """Return the message for the status of the HyperJob."""
+        return f"{self.kind} {namespace}/{self.name} belongs to another owner; delete it, or rename the HyperJob"
+
+
 class ObservedObjects(Protocol):
     """Read access to the observed objects; also takes the responses to writes."""
 
@@ -201,11 +222,13 @@ class Reconciler:
     """Parts with all objects in their desired state, by UID of their HyperJob."""
     rejections: dict[str, _Rejection] = field(default_factory=dict)
     """What the API server has rejected last, by UID of the HyperJob."""
+    conflicts: dict[str, _NameConflict] = field(default_factory=dict)
+    """Names that were taken when they were looked up last, by UID of the HyperJob."""
 
     def forget(self, uid: str) -> None:
         """Forget a deleted HyperJob: its annotations and parts may be large."""
-        self.known.pop(uid, None)
-        self.rejections.pop(uid, None)
+        for remembered in (self.known, self.rejections, self.conflicts):
+            remembered.pop(uid, None)
 
     async def reconcile(self, resource: Resource, key: ObjectKey) -> int | None:
         """Reconcile one HyperJob; return when to reconcile it again without a change, in milliseconds.
@@ -235,8 +258,9 @@ class Reconciler:
         changes = diff_objects(hyperjob, state, children, up_to_date=up_to_date)
         self._store_up_to_date(seen.uid, _ReconciledParts(basis, {name: versions[name] for name in changes.up_to_date}))
         obstacle = await self._name_conflict(hyperjob, changes, children)
-        if obstacle:
-            state, changes = replace(state, message=obstacle, reason="NameTaken"), ObjectChanges(changes.remove)
+        if obstacle is not None:
+            message = obstacle.message(hyperjob.metadata.namespace)
+            state, changes = replace(state, message=message, reason="NameTaken"), ObjectChanges(changes.remove)
         rejection = self.rejections.get(seen.uid)
         if rejection is not None and rejection.is_repeated and state.phase not in FINISHED and not obstacle:
             state = replace(state, message=rejection.message, reason="PartRejected")
@@ -252,7 +276,7 @@ class Reconciler:
             raise
         if not is_done or self.rejections.pop(seen.uid, None) is not None:
             return self.clock()
-        return self.clock() + _NAME_CONFLICT_RETRY_MS if obstacle else self._expires_at(hyperjob)
+        return obstacle.retry_at if obstacle is not None else self._expires_at(hyperjob)
 
     async def _write(self, changes: ObjectChanges) -> bool:
         """Execute the next writes; return whether all are done. A large HyperJob is written in several passes."""
@@ -290,13 +314,33 @@ class Reconciler:
 
     # -- name conflicts ------------------------------------------------------
 
-    async def _name_conflict(self, hyperjob: HyperJob, changes: ObjectChanges, children: ObservedChildren) -> str:
-        """Return which object of another owner has the name of an object to be created, empty if none.
+    async def _name_conflict(
+        self, hyperjob: HyperJob, changes: ObjectChanges, children: ObservedChildren
+    ) -> _NameConflict | None:
+        """Return which object of another owner has the name of an object to be created, ``None`` if none.
 
-        All names are checked before the first object is created, so that no HyperJob is created partially.
+        All names are checked before the first object is created, so that no HyperJob is created partially. A name that
+        was taken is looked up again with a growing delay: resyncs may follow each other at once.
         """
+        uid = hyperjob.metadata.uid
         known = {JOBS.kind: children.jobs, PROPAGATION_POLICIES.kind: children.policies}
         new = [manifest for manifest in changes.apply if manifest["metadata"]["name"] not in known[manifest["kind"]]]
+        before = self.conflicts.get(uid)
+        if before is not None and self.clock() < before.retry_at and any(map(before.concerns, new)):
+            return before
+        taken = await self._first_taken(hyperjob, new)
+        self.conflicts.pop(uid, None)
+        if taken is None:
+            return None
+        backoff = before.backoff if before else Backoff(_FIRST_LOOKUP_DELAY, _MAX_LOOKUP_DELAY)
+        retry_at = self.clock() + int(backoff.next_delay() * 1000)
+        conflict = self.conflicts[uid] = _NameConflict(taken["kind"], taken["metadata"]["name"], retry_at, backoff)
+        if len(self.conflicts) > _MAX_REMEMBERED:
+            del self.conflicts[next(iter(self.conflicts))]
+        return conflict
+
+    async def _first_taken(self, hyperjob: HyperJob, new: Sequence[Manifest]) -> Manifest | None:
+        """Return the first of the objects to be created with a name that an object of another owner has."""
         is_listed = len(new) > _MAX_SINGLE_LOOKUPS
         present = await self._list_names(hyperjob.metadata.namespace) if is_listed else frozenset()
         for manifest in new:
@@ -305,9 +349,8 @@ class Reconciler:
                 continue
             existing = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
             if existing is not None and not existing.is_owned_by(hyperjob.metadata.uid):
-                kind, path = manifest["kind"], f"{hyperjob.metadata.namespace}/{name}"
-                return f"{kind} {path} belongs to another owner; delete it, or rename the HyperJob"
-        return ""
+                return manifest
+        return None
 
     async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:
         """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""

@@ -261,6 +261,26 @@ async def test_regression_name_conflict_creates_nothing(harness, kind, parts):
     assert len(harness.names()) == parts
 
 
+async def test_taken_name_is_looked_up_with_a_growing_delay(harness):
+    harness.foreign("llm-t-0")
+    harness.submit(two_copies())
+    reconciler, key, lookup = harness.new_reconciler(), ObjectKey(NAMESPACE, "llm"), harness.path(JOBS, "llm-t-0")
+    delays = []
+    for _ in range(6):
+        retry_at = await reconciler.reconcile(HYPERJOBS, key)
+        assert await reconciler.reconcile(HYPERJOBS, key) == retry_at, "a resync changes nothing"
+        delays.append(retry_at - harness.now)
+        harness.now = retry_at
+    assert harness.traffic.requests.count(f"GET {lookup}") == 6
+    assert delays[0] <= 5_000
+    assert 30_000 <= delays[-1] <= 60_000
+    assert harness.status()["reason"] == "NameTaken"
+    harness.remove(JOBS, "llm-t-0")
+    await reconciler.reconcile(HYPERJOBS, key)
+    assert harness.names() == ["llm-t-0", "llm-t-1"]
+    assert not reconciler.conflicts
+
+
 async def test_rejected_part_is_reported_until_it_is_accepted(harness):
     """The API server has stored the template, but the definition of Jobs or a policy does not accept it."""
     harness.submit(two_copies())
