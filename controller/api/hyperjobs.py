@@ -5,7 +5,10 @@ Volcano's documentation, is read as a HyperJob of one replicated job without a n
 models.
 """
 
+import hashlib
+import json
 from datetime import datetime
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -357,9 +360,21 @@ class HyperJob(HyperJobModel):
             if not any(other in key for other in _EXCLUDED_ANNOTATIONS)
         }
 
+    @cached_property
+    def split_fingerprint(self) -> str:
+        """A hash of the spec fields that determine the split."""
+        asked = {"replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins"}
+        # Without defaults: a field added by a later version must not look like a change.
+        return manifest_hash(self.spec.model_dump(mode="json", include=asked, exclude_defaults=True))
+
     def part_name(self, job: ReplicatedJob, index: int) -> str:
         """Return the name of a part: `{hyperjob}-{replicatedjob}-{index}`, without empty names."""
         return "-".join(filter(None, (self.metadata.name, job.name, str(index))))
+
+
+def manifest_hash(manifest: object) -> str:
+    """Return a short hash of *manifest*."""
+    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def hyperjob_resource(api_version: str) -> Resource:

@@ -3,7 +3,6 @@
 import pytest
 
 from controller.api.hyperjobs import read_hyperjob
-from controller.controllers.hyperjob.state import spec_fingerprint
 from tests.cli.manifests import cluster, queue, units, write
 from tests.controllers.hyperjob.objects import document, replicated, task, template
 
@@ -51,7 +50,7 @@ def test_pending_hyperjob_without_uid_shows_reason(explained):
 def test_decided_hyperjob_shows_recorded_split(explained):
     hyperjob = document(TASK)
     part = {"name": "llm-t-0", "replicatedJob": "t", "index": 0, "cluster": "m2", "pods": [12], "phase": "Running"}
-    split = {"specification": spec_fingerprint(read_hyperjob(hyperjob)), "parts": [part]}
+    split = {"specification": read_hyperjob(hyperjob).split_fingerprint, "parts": [part]}
     hyperjob["status"] = {"phase": "Running", "split": split, "message": "1 of 1 parts run"}
     ended = explained(cluster("m1", GPUS), hyperjob, output="table")
     assert "HyperJob ml/llm is Running: it has 1 part, of which 1 must be admitted together." in ended.out

@@ -8,14 +8,13 @@ plugin that needs a leader task (pytorch, mpi) is set only on the part with the 
 that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 """
 
-import hashlib
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from controller.api.hyperjob_validation import resize_template
-from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob
+from controller.api.hyperjobs import HyperJob, PartStatus, ReplicatedJob, manifest_hash
 from controller.api.keys import (
     GROUP_ANNOTATION,
     HYPERJOB_KIND,
@@ -119,7 +118,9 @@ def build_parts(hyperjob: HyperJob, parts: tuple[PartStatus, ...], skipped: Coll
             hyperjob, job, _PartContext(template, part, earlier, _leader_host_name(hyperjob, job, template))
         )
         manifest = _job(hyperjob, job, part, spec=spec, group=group)
-        parts_objects.append(PartObjects(part, _policy(hyperjob, part), manifest, spec_hash(_immutable_fields(spec))))
+        parts_objects.append(
+            PartObjects(part, _policy(hyperjob, part), manifest, manifest_hash(_immutable_fields(spec)))
+        )
     return parts_objects
 
 
@@ -127,11 +128,6 @@ def minimum_parts(hyperjob: HyperJob, count: int) -> int:
     """Return how many of *count* parts must run: `minAvailable`, or all of them."""
     asked = hyperjob.spec.min_available
     return count if asked is None else min(max(asked, 1), count)
-
-
-def spec_hash(manifest: object) -> str:
-    """Return a short hash of a manifest."""
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def hyperjob_key(hyperjob: HyperJob) -> TemplateKey:
@@ -166,7 +162,7 @@ def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
 
 
 def _split_id(parts: tuple[PartStatus, ...]) -> str:
-    return spec_hash([[part.name, part.cluster, part.pods] for part in parts])
+    return manifest_hash([[part.name, part.cluster, part.pods] for part in parts])
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,7 +229,7 @@ def _job(hyperjob: HyperJob, job: ReplicatedJob, part: PartStatus, *, spec: Mani
         "metadata": {**_metadata(hyperjob, part), "annotations": annotations},
         "spec": spec,
     }
-    return _with_revision(manifest, part, template=spec_hash(_immutable_fields(spec)))
+    return _with_revision(manifest, part, template=manifest_hash(_immutable_fields(spec)))
 
 
 def _policy(hyperjob: HyperJob, part: PartStatus) -> Manifest:
@@ -288,7 +284,7 @@ def _metadata(hyperjob: HyperJob, part: PartStatus) -> Manifest:
 
 def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") -> Manifest:
     """Return *manifest* with the applied revision, by which later changes are detected."""
-    revision = {"index": part.index, "attempt": part.attempt, "template": template, "digest": spec_hash(manifest)}
+    revision = {"index": part.index, "attempt": part.attempt, "template": template, "digest": manifest_hash(manifest)}
     metadata = manifest["metadata"]
     annotations = {**metadata.get("annotations", {}), PART_ANNOTATION: _to_json(revision)}
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}

@@ -52,8 +52,11 @@ from controller.kube.informer import Informer, SyncedCache, WatchOptions, audite
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.redaction import redacted_refusal, same_namespace
 
-#: Minimum interval of a resync: bindings and clusters change in bursts of hundreds.
+#: Minimum time between two resyncs in seconds: bindings and clusters change in bursts of hundreds.
 _RESYNC_SECONDS = 0.5
+#: After a resync, the next one waits for this multiple of its duration, up to a maximum in seconds.
+_RESYNC_FACTOR = 2
+_MAX_RESYNC_SECONDS = 10
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -109,7 +112,11 @@ class HyperJobController:
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
         self._wake = asyncio.Event()
+        self._queued = asyncio.Event()
+        """Set while an item is queued by a change of its own objects."""
         self._must_resync = False
+        self._resync_at = float("-inf")
+        """When the next resync may begin, on the monotonic clock."""
         self._informers: dict[Resource, Informer[Any]] = {}
         self.caches: dict[str, SyncedCache] = {}
         """The informers of HyperJobs, by plural and group; no decision is made while one is not in sync."""
@@ -231,6 +238,7 @@ class HyperJobController:
 
     def _enqueue(self, item: WorkItem) -> None:
         self._queue[item] = None
+        self._queued.set()
         self._wake.set()
 
     def _dequeue(self, item: WorkItem) -> None:
@@ -298,9 +306,13 @@ class HyperJobController:
     async def _process_queue(self) -> None:
         """Reconcile all due items once."""
         self._wake.clear()
+        self._queued.clear()
         if not self._can_work:
             return
-        self._requeue_concerned()
+        began = time.monotonic()
+        is_resync = self._must_resync and began >= self._resync_at
+        if is_resync:
+            self._requeue_concerned()
         now = self._clock()
         for item in self._ready(now):
             if not self._can_work:
@@ -310,6 +322,10 @@ class HyperJobController:
             await self._reconcile(item)
             # Where nothing is written, nothing else waits: the lease and the cycles must run between two HyperJobs.
             await asyncio.sleep(0)
+        if is_resync:
+            ended = time.monotonic()
+            pause = min(_RESYNC_FACTOR * (ended - began), _MAX_RESYNC_SECONDS)
+            self._resync_at = ended + max(pause, _RESYNC_SECONDS)
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
@@ -318,8 +334,6 @@ class HyperJobController:
 
     def _requeue_concerned(self) -> None:
         """Queue all unfinished HyperJobs after a change of bindings, and finished ones of which a part has moved."""
-        if not self._must_resync:
-            return
         self._must_resync = False
         for resource, collection in self._hyperjobs.items():
             for observed in collection:
@@ -358,21 +372,31 @@ class HyperJobController:
         self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
     async def _wait(self) -> None:
-        """Wait for a change, or until the next item is due."""
-        began = time.monotonic()
-        first = min(self._requeue_at.values(), default=None)
+        """Wait for a change, or until the next item or a postponed resync is due."""
         if not self._can_work:
             # The lease may be confirmed again without a change of the leader, which wakes nothing.
-            rest = 0.5 if self._known else 60.0
-        else:
-            rest = 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
-        try:
-            async with asyncio.timeout(rest):
-                await self._wake.wait()
-        except TimeoutError:
+            if await _is_set_within(self._wake, 0.5 if self._known else 60.0):
+                await asyncio.sleep(_RESYNC_SECONDS if self._must_resync else 0)
             return
-        if self._must_resync and not self._queue:
-            await asyncio.sleep(max(_RESYNC_SECONDS - (time.monotonic() - began), 0.02))
+        rest = min(self._seconds_to_next_item(), self._seconds_to_resync() if self._must_resync else 60.0)
+        if await _is_set_within(self._wake, rest) and self._must_resync:
+            await _is_set_within(self._queued, min(self._seconds_to_next_item(), self._seconds_to_resync()))
+
+    def _seconds_to_next_item(self) -> float:
+        first = min(self._requeue_at.values(), default=None)
+        return 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
+
+    def _seconds_to_resync(self) -> float:
+        return max(self._resync_at - time.monotonic(), 0.02)
+
+
+async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait for *event*, at most that long; return whether it is set."""
+    try:
+        async with asyncio.timeout(seconds):
+            return await event.wait()
+    except TimeoutError:
+        return False
 
 
 def hyperjob_dependencies(

@@ -11,7 +11,7 @@ from controller.controllers.hyperjob.children import PartObjects, build_parts
 from controller.controllers.hyperjob.observed import PendingReason
 from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import CapacitySnapshot, requests_of_parts, split
-from controller.controllers.hyperjob.state import max_parts, spec_fingerprint
+from controller.controllers.hyperjob.state import max_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +30,7 @@ def preview(hyperjob: HyperJob, capacity: CapacitySnapshot) -> Preview:
     wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, known, capacity))
     if wrong:
         return Preview(pending_reason=PendingReason("Invalid", f"it cannot be split: {'; '.join(wrong)}"))
-    if known.parts and known.specification == spec_fingerprint(hyperjob):
+    if known.parts and known.specification == hyperjob.split_fingerprint:
         return _check_requests(hyperjob, Preview(known.parts, is_decided=True))
     try:
         layout = split(hyperjob, capacity.with_data_of(hyperjob))

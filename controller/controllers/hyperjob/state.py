@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from controller.api.hyperjob_validation import MAX_PARTS, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, PartStatus, Phase, SplitStatus
-from controller.controllers.hyperjob.children import minimum_parts, spec_hash
+from controller.controllers.hyperjob.children import minimum_parts
 from controller.controllers.hyperjob.observed import (
     TERMINAL,
     ObservedParts,
@@ -129,7 +129,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, seen, capacity)
-        if reason is not None and split_status.specification != spec_fingerprint(hyperjob):
+        if reason is not None and split_status.specification != hyperjob.split_fingerprint:
             return HyperJobState("Pending", reason.message, split_status, reason.reason, is_valid=False)
         tried = retry_failed_parts(hyperjob, split_status, capacity)
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
@@ -144,7 +144,7 @@ def _join(violations: Sequence[str]) -> str:
 
 def max_parts(hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot) -> int:
     """Return how many parts *hyperjob* may have; a configured maximum stops no parts that have started."""
-    has_begun = known.specification == spec_fingerprint(hyperjob) and any(map(has_started, known.parts))
+    has_begun = known.specification == hyperjob.split_fingerprint and any(map(has_started, known.parts))
     return MAX_PARTS if has_begun else capacity.max_parts
 
 
@@ -157,13 +157,6 @@ def _stop_parts(known: SplitStatus) -> SplitStatus:
 # -- the split ----------------------------------------------------------------
 
 
-def spec_fingerprint(hyperjob: HyperJob) -> str:
-    """Return a hash of the spec fields that determine the split."""
-    asked = ("replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins")
-    # Without defaults: a field added by a later version must not look like a change.
-    return spec_hash(hyperjob.spec.model_dump(mode="json", include=set(asked), exclude_defaults=True))
-
-
 def _split(
     hyperjob: HyperJob, known: SplitStatus, capacity: CapacitySnapshot
 ) -> tuple[SplitStatus, PendingReason | None]:
@@ -171,7 +164,7 @@ def _split(
 
     Parts that have started stay as they are, with their earlier specification, until the changed spec can be split.
     """
-    asked = spec_fingerprint(hyperjob)
+    asked = hyperjob.split_fingerprint
     started = any(has_started(part) for part in known.parts)
     if known.specification == asked and known.parts and (started or not is_automatic(hyperjob)):
         return known, None

@@ -229,6 +229,38 @@ async def test_other_tasks_run_between_two_hyperjobs():
     assert len(ticks) >= 10
 
 
+@virtual_time
+async def test_resyncs_take_a_third_of_the_time_at_most():
+    """Every change of a binding of any tenant causes one."""
+    controller, begun = unstarted(), []
+    controller._informers[HYPERJOBS] = None
+
+    async def reconcile(_):
+        begun.append(asyncio.get_running_loop().time())
+        await asyncio.sleep(2)
+
+    async def run():
+        while True:
+            await controller._process_queue()
+            await controller._wait()
+
+    controller._reconcile = reconcile
+    running = asyncio.create_task(run())
+    await asyncio.sleep(2.1)
+    begun.clear()
+    for _ in range(300):
+        controller.wake()
+        await asyncio.sleep(0.1)
+    assert [round(at) for at in begun] == [2, 8, 14, 20, 26]
+    await asyncio.sleep(4)
+    begun.clear()
+    controller.wake()
+    controller.update(HYPERJOBS, observed(document(), uid="uid-1", resourceVersion="2"))
+    await asyncio.sleep(0.1)
+    assert len(begun) == 1, "its own changes are processed at once"
+    running.cancel()
+
+
 async def test_moved_part_of_an_ended_hyperjob_is_deleted(plane):
     """Only its binding has changed: Karmada has placed it again, and would run it again."""
     clusters = ["a"]
