@@ -232,6 +232,21 @@ def test_blocked_gang_of_different_parts_takes_linear_work(policy):
     assert many < 4 * few
 
 
+@pytest.mark.parametrize("fairness", ["Namespace", "NamespaceFirst"])
+def test_different_requests_of_namespaces_take_linear_work(fairness):
+    def work(count: int) -> int:
+        state = Engine(Policy(tenant_fairness=fairness))
+        state.queue_changed(Queue(QueueName("a"), parent=ROOT))
+        state.cluster_changed(cluster("m", cpu=count**2 * 10), 1)
+        for number in range(count):
+            made = workload(f"p-{number}", {"cpu": 1 + number}, queue="a", namespace=f"ns-{number % 2}")
+            state.workload_changed(made, 1)
+        return work_of(lambda: finish(state.plan_in_steps(1000)))
+
+    few, many = (work(count) for count in (30, 120))
+    assert many < 5 * few
+
+
 @pytest.mark.parametrize("is_sufficient", [True, False])
 def test_search_for_victims_visits_those_of_each_cluster(monkeypatch, is_sufficient):
     """Every second workload may not be evicted."""

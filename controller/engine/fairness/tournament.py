@@ -70,16 +70,44 @@ class LeafIterator:
         self._by_tenant = policy.is_by_tenant
         self._by_tenant_first = policy.tenant_fairness == "NamespaceFirst"
         self._classes = list(entries)
-        self._heap = [self._key(number) for number in range(len(self._classes))]
+        self._by_namespace: dict[str, list[tuple[OrderKey, int]]] = {}
+        """A heap of the remaining classes of each namespace, or one of all classes, by order key and number."""
+        self._heap: list[tuple[int, UsageRatio, OrderKey, int, str]] = []
+        """The first class of each namespace. An admission changes the ratio of its own namespace only."""
+        self._rank(range(len(self._classes)))
+
+    def _rank(self, numbers: Iterable[int]) -> None:
+        """Let the classes with these *numbers* remain."""
+        self._by_namespace.clear()
+        for number in numbers:
+            self._by_namespace.setdefault(self._namespace(number), []).append(self._entry(number))
+        for classes in self._by_namespace.values():
+            heapify(classes)
+        self._heap = [self._key(namespace) for namespace in self._by_namespace]
         heapify(self._heap)
 
-    def _key(self, number: int) -> tuple[int, UsageRatio, OrderKey, int]:
-        workload_class = self._classes[number].workload_class
-        share = (
-            self._shares.namespace_ratio(self.leaf.name, workload_class.key.namespace) if self._by_tenant else _EQUAL
-        )
-        first = workload_class.order_key
-        return 0 if self._by_tenant_first else first[0], share, first, number
+    def _namespace(self, number: int) -> str:
+        return self._classes[number].workload_class.key.namespace if self._by_tenant else ""
+
+    def _entry(self, number: int) -> tuple[OrderKey, int]:
+        return self._classes[number].workload_class.order_key, number
+
+    def _key(self, namespace: str) -> tuple[int, UsageRatio, OrderKey, int, str]:
+        first, number = self._by_namespace[namespace][0]
+        share = self._shares.namespace_ratio(self.leaf.name, namespace) if self._by_tenant else _EQUAL
+        return 0 if self._by_tenant_first else first[0], share, first, number, namespace
+
+    def _drop_first(self, *, keep: bool = False) -> None:
+        """Drop the class of the head, or *keep* it with another workload, and rank its namespace again."""
+        *_, number, namespace = self._heap[0]
+        classes = self._by_namespace[namespace]
+        heappop(classes)
+        if keep:
+            heappush(classes, self._entry(number))
+        if classes:
+            heapreplace(self._heap, self._key(namespace))
+        else:
+            heappop(self._heap)
 
     def head(self) -> Head | None:
         """Return the first remaining head; none while a nominated or evicted workload blocks a fifo queue (O5)."""
@@ -93,27 +121,25 @@ class LeafIterator:
 
     def charges(self) -> Iterable[Resources]:
         """Return the charges of the remaining classes."""
-        return (self._classes[key[3]].workload_class.charge for key in self._heap)
+        remaining = (number for classes in self._by_namespace.values() for _, number in classes)
+        return (self._classes[number].workload_class.charge for number in remaining)
 
     def skip(self) -> None:
         """Drop the class of the head after its refusal; in a fifo queue drop all classes."""
         if self.leaf.queue.fifo:
             self.skip_all()
         else:
-            heappop(self._heap)
+            self._drop_first()
 
     def skip_all(self) -> None:
         """Drop all classes."""
         self._heap.clear()
+        self._by_namespace.clear()
 
     def advance(self) -> None:
-        """Continue after the head was admitted: with the next workload of its class, and namespaces ranked again."""
-        number = heappop(self._heap)[3]
-        if self._classes[number].workload_class.workloads:
-            heappush(self._heap, self._key(number))
-        if self._by_tenant:
-            self._heap = [self._key(rest[3]) for rest in self._heap]
-            heapify(self._heap)
+        """Continue after the head was admitted: with the next workload of its class, and its namespace ranked again."""
+        workload_class = self._classes[self._heap[0][3]].workload_class
+        self._drop_first(keep=bool(workload_class.workloads))
 
     def restrict_to(self, slots: Slots) -> None:
         """Drop the first classes while they have other requirements; in a fifo queue drop all with the first one.
@@ -122,9 +148,9 @@ class LeafIterator:
         """
         while self._heap and not slots >> (first := self._classes[self._heap[0][3]].workload_class).slot & 1:
             if self.leaf.queue.fifo and first.is_waiting and self._start_together(first.gang):
-                heappop(self._heap)
-                self._heap = [key for key in self._heap if self._classes[key[3]].workload_class.gang == first.gang]
-                heapify(self._heap)
+                self._drop_first()
+                remaining = [number for classes in self._by_namespace.values() for _, number in classes]
+                self._rank(number for number in remaining if self._classes[number].workload_class.gang == first.gang)
             else:
                 self.skip()
 
