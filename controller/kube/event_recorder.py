@@ -1,6 +1,7 @@
 """Writes Kubernetes events at a limited rate; messages beyond its queue are dropped and counted.
 
-Recording never blocks the caller. The queue holds one message per subject and topic, evictions and warnings first.
+Recording never blocks the caller. The queue holds one message per subject and topic. Namespaces take turns; in each,
+evictions and warnings are first.
 """
 
 import asyncio
@@ -28,21 +29,88 @@ _REFUSED_SECONDS = 30.0
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
+_Box = OrderedDict[tuple[str, str], EventMessage]
+
+
+class _MessagesByNamespace:
+    """Messages of equal importance, those of each namespace in order."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._boxes: dict[str, _Box] = {}
+        self._by_count: dict[int, dict[str, None]] = {}
+        """Namespaces by their number of messages."""
+        self._largest = 0
+        """The largest number of messages of a namespace."""
+
+    def __contains__(self, message: EventMessage) -> bool:
+        return message.key in self._boxes.get(message.namespace, ())
+
+    def count(self, namespace: str) -> int:
+        """Return the number of messages of *namespace*."""
+        return len(self._boxes.get(namespace, ()))
+
+    def has_most(self, namespace: str) -> bool:
+        """Return whether no other namespace has more messages than *namespace*."""
+        return self.count(namespace) >= self._largest
+
+    def put(self, message: EventMessage) -> None:
+        """Add *message*, or let it replace the one with its key."""
+        box = self._boxes.setdefault(message.namespace, OrderedDict())
+        before = len(box)
+        box[message.key] = message
+        self._count_changed(message.namespace, before, len(box))
+
+    def discard(self, namespace: str, key: tuple[str, str]) -> None:
+        """Remove the message of *namespace* with that key, if there is one."""
+        box = self._boxes.get(namespace)
+        if box is not None and key in box:
+            del box[key]
+            self._count_changed(namespace, len(box) + 1, len(box))
+
+    def pop(self, namespace: str) -> EventMessage | None:
+        """Remove and return the oldest message of *namespace*, ``None`` if it has none."""
+        box = self._boxes.get(namespace)
+        if box is None:
+            return None
+        _, message = box.popitem(last=False)
+        self._count_changed(namespace, len(box) + 1, len(box))
+        return message
+
+    def drop(self) -> EventMessage | None:
+        """Remove and return the oldest message of a namespace with most messages, ``None`` if there are none."""
+        return self.pop(next(iter(self._by_count[self._largest]))) if self._largest else None
+
+    def _count_changed(self, namespace: str, before: int, after: int) -> None:
+        if before == after:
+            return
+        self.size += after - before
+        if before:
+            del self._by_count[before][namespace]
+        if after:
+            self._by_count.setdefault(after, {})[namespace] = None
+        else:
+            del self._boxes[namespace]
+        if before and not self._by_count[before]:
+            del self._by_count[before]
+        self._largest = max(self._largest, after)
+        if self._largest not in self._by_count:
+            self._largest = after
+
+
 class EventQueue:
-    """Holds at most *capacity* messages."""
+    """Holds at most *capacity* messages; if it is full, a namespace with most messages loses one."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity
-        self._urgent: OrderedDict[tuple[str, str], EventMessage] = OrderedDict()
-        self._normal: OrderedDict[tuple[str, str], EventMessage] = OrderedDict()
+        self.clear()
 
     def __len__(self) -> int:
-        return len(self._urgent) + len(self._normal)
+        return self._urgent.size + self._normal.size
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether a message must be dropped before another can be added."""
-        return len(self) >= self.capacity
+    def would_drop(self, namespace: str) -> bool:
+        """Return whether a further pending message of *namespace* would be dropped."""
+        return len(self) >= self.capacity and self._normal.has_most(namespace)
 
     def put(self, message: EventMessage) -> EventMessage | None:
         """Add *message*; return the message that was dropped for lack of capacity, if any.
@@ -50,37 +118,43 @@ class EventQueue:
         An admission removes the pending message of its workload.
         """
         if message.topic == "admitted":
-            self._normal.pop((message.uid, "waits"), None)
-        box = self._urgent if message.topic in {"evicted", "warned"} else self._normal
+            self._normal.discard(message.namespace, (message.uid, "waits"))
+        is_urgent = message.topic in {"evicted", "warned"}
+        box = self._urgent if is_urgent else self._normal
         dropped = None
-        if message.key not in box and self.is_full:
-            if message.topic == "waits":
+        if message not in box and len(self) >= self.capacity:
+            if message.topic == "waits" and self.would_drop(message.namespace):
                 return message
-            dropped = self._drop_oldest()
+            dropped = self._normal.drop()
+            if dropped is None and is_urgent and not self._urgent.has_most(message.namespace):
+                dropped = self._urgent.drop()
             if dropped is None:
                 return message
-        box[message.key] = message
+        box.put(message)
+        self._turns.setdefault(message.namespace)
         return dropped
 
     def contains(self, message: EventMessage) -> bool:
         """Return whether a message with the same key is queued."""
-        return message.key in self._urgent or message.key in self._normal
+        return message in self._urgent or message in self._normal
 
     def pop(self) -> EventMessage | None:
         """Remove and return the next message, ``None`` if the queue is empty."""
-        for box in (self._urgent, self._normal):
-            if box:
-                return box.popitem(last=False)[1]
+        while self._turns:
+            namespace, _ = self._turns.popitem(last=False)
+            message = self._urgent.pop(namespace) or self._normal.pop(namespace)
+            if message is not None:
+                if self._urgent.count(namespace) or self._normal.count(namespace):
+                    self._turns[namespace] = None
+                return message
         return None
 
     def clear(self) -> None:
         """Drop all messages, after losing leadership."""
-        self._urgent.clear()
-        self._normal.clear()
-
-    def _drop_oldest(self) -> EventMessage | None:
-        """Drop and return the oldest message of normal priority."""
-        return self._normal.popitem(last=False)[1] if self._normal else None
+        self._urgent = _MessagesByNamespace()
+        self._normal = _MessagesByNamespace()
+        self._turns: OrderedDict[str, None] = OrderedDict()
+        """Namespaces in the order of their turns; each with messages is one of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,10 +210,9 @@ class EventRecorder:
         self._slot_at = 0.0
         self._wake = asyncio.Event()
 
-    @property
-    def is_full(self) -> bool:
-        """Return whether a message of normal priority would be dropped."""
-        return self._queue.is_full
+    def would_drop(self, namespace: str) -> bool:
+        """Return whether a further pending message of *namespace* would be dropped."""
+        return self._queue.would_drop(namespace)
 
     def record(self, message: EventMessage) -> None:
         """Queue *message*, or drop and count one message if the queue is full."""

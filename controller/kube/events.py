@@ -56,6 +56,11 @@ class EventMessage(msgspec.Struct, frozen=True):
         """Return the key under which a later message replaces this one."""
         return self.uid, f"{self.topic}:{self.reason}" if self.topic == "warned" else self.topic
 
+    @property
+    def namespace(self) -> str:
+        """Return the namespace of the object that it is about, empty for none."""
+        return self.regarding[0].namespace if self.regarding else ""
+
 
 @dataclass(frozen=True, slots=True)
 class Event:

@@ -147,7 +147,7 @@ class WorkloadEvents:
     def on_waits(self, waits: Iterable[Wait]) -> None:
         """Record the reasons of workloads that are pending."""
         for wait in waits:
-            if self._recorder.is_full:
+            if self._recorder.would_drop(wait.workload.namespace):
                 self._recorder.count_dropped()
             elif (binding := self._store.binding(wait.workload.uid)) is not None:
                 self._recorder.record(pending_event(wait, binding, partial(self._is_pending, binding.uid)))

@@ -75,6 +75,34 @@ def test_full_queue_drops_the_least_important_message(queued, late, dropped):
     assert len(popped(queue)) == 2
 
 
+def in_namespace(namespace: str, uid: str, topic: str = "waits") -> EventMessage:
+    about = Reference("batch.volcano.sh/v1alpha1", "Job", namespace, uid, uid)
+    return message(uid, topic, regarding=(about,))
+
+
+def test_namespaces_take_turns():
+    queue = EventQueue(10)
+    for event_message in (
+        *(in_namespace("a", f"a{number}") for number in range(3)),
+        in_namespace("b", "b0"),
+        in_namespace("a", "a3", "warned"),
+        in_namespace("b", "b1", "evicted"),
+    ):
+        queue.put(event_message)
+    assert popped(queue) == ["a3 warned", "b1 evicted", "a0 waits", "b0 waits", "a1 waits", "a2 waits"]
+
+
+@pytest.mark.parametrize("topic", ["waits", "evicted"])
+def test_full_queue_drops_messages_of_the_largest_namespace(topic):
+    queue = EventQueue(4)
+    flood = [in_namespace("hostile", f"h{number}", topic) for number in range(5)]
+    assert [queue.put(event_message) for event_message in flood] == [None] * 4 + [flood[4]]
+    assert queue.would_drop("hostile") or topic == "evicted"
+    others = [in_namespace("other", f"o{number}", topic) for number in range(3)]
+    assert [queue.put(event_message) for event_message in others] == [flood[0], flood[1], others[2]]
+    assert popped(queue) == [f"{uid} {topic}" for uid in ("h2", "o0", "h3", "o1")]
+
+
 def written(note: str = "waits", *, instance: str = "me", regarding=(JOB, BINDING)) -> list[dict[str, Any]]:
     events = build_events(message("u2", note=note, regarding=regarding), instance, 1_700_000_000_123)
     return [dict(event.manifest) for event in events]
