@@ -386,7 +386,7 @@ class Engine:
             may_borrow = self.policy.may_borrow(workload.evictions, preserved=workload.preserved)
             self.pending.add(workload, is_non_preemptible=not may_borrow)
             return
-        self.index.on_hold.setdefault(workload.queue, {})[workload.uid] = refusal
+        self.index.hold(workload, refusal)
         self.cycle.reason_updates.unpublished.add(workload.uid)
         if refusal.until is not None:
             self.index.add_expiry(refusal.until, workload.uid)
@@ -416,10 +416,7 @@ class Engine:
             self.pending.remove(workload)
             return
         self.cycle.reason_updates.unpublished.discard(workload.uid)
-        held = self.index.on_hold[workload.queue]
-        del held[workload.uid]
-        if not held:
-            del self.index.on_hold[workload.queue]
+        self.index.release(workload)
 
     def _update_indexes(self, before: Workload | None, workload: Workload | None, now: int) -> None:
         """Update what follows from a workload that was *before*; ``None`` where it does not exist."""

@@ -12,7 +12,7 @@ from controller.engine.preemption.attempt import PreemptionAttempt
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Affinity, Cluster, ClusterName, Placement, Requirement, Term
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
-from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements
+from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, WorkloadUid
 from controller.engine.steps import finish
 from tests.engine.objects import ONE_CLUSTER, cluster, workload
 from tests.work import work_of
@@ -191,6 +191,25 @@ def test_head_of_a_fifo_queue_is_searched_once_for_all_hyperjobs(monkeypatch):
 
     assert not finish(state.plan_in_steps(1000)).decisions
     assert searched.count("a") <= 6
+
+
+def test_positions_of_held_workloads_follow_changes():
+    state, queue = Engine(), QueueName("a")
+    state.queue_changed(Queue(queue, parent=ROOT))
+    for number in range(600):
+        hold = Refusal(Reason.REQUESTS_UNKNOWN) if number % 6 else None
+        state.workload_changed(workload(f"w-{number}", {"cpu": 1}, queue="a", created_at=number, hold=hold), 1)
+    finish(state.plan_in_steps(1))
+    changes = [
+        lambda: state.workload_changed(workload("late", {"cpu": 1}, queue="a", created_at=300, hold=hold), 2),
+        lambda: state.workload_removed(WorkloadUid("w-7"), 2),
+        lambda: state.workload_changed(workload("w-8", {"cpu": 1}, queue="a", created_at=8), 2),
+    ]
+    for change in changes:
+        change()
+        expected = state.pending_workloads(queue)
+        assert [state.position(pending) for pending in expected] == list(range(1, len(expected) + 1))
+    assert work_of(lambda: state.position(expected[-1])) < 300
 
 
 EVICTING = EvictionPolicy(enabled=True, min_runtime_ms=0)

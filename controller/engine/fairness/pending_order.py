@@ -12,9 +12,6 @@ from controller.engine.state.queue_usage import QueueUsage
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadUid
 
-#: Workloads on hold in a queue that are visited for each position.
-_MAX_HELD = 100
-
 
 class PendingOrder:
     """The order of pending workloads: priority and the namespace's usage ratio where it counts, then age and name."""
@@ -80,21 +77,17 @@ class PendingOrder:
         if self._is_sorted_on_request(workload.queue):
             return self.pending_workloads(workload.queue).index(workload) + 1
         own = order_key(workload)
-        held = self.workloads.on_hold.get(workload.queue, ())
         before = self.workloads.pending.count_before(workload.queue, own)
-        return 1 + before + sum(order_key(self.workloads[uid]) < own for uid in held)
+        return 1 + before + self.workloads.count_held_before(workload.queue, own)
 
     def has_quick_positions(self, queue: QueueName) -> bool:
         """Return whether ``position`` visits only a few of the queue's workloads."""
-        held = len(self.workloads.on_hold.get(queue, ()))
-        return held <= _MAX_HELD and not self._is_sorted_on_request(queue)
+        return not self._is_sorted_on_request(queue)
 
     def positions(self, queue: QueueName, uids: Collection[WorkloadUid]) -> list[tuple[int, Workload]]:
         """Return the pending workloads *uids* of one *queue* with their positions, in their order."""
-        # A position costs about as much as listing two workloads for each class and one for each workload on hold; with
-        # many classes it is looked up.
-        cost = 2 * min(len(self.workloads.pending.queues.get(queue, ())), 20)
-        cost += len(self.workloads.on_hold.get(queue, ()))
+        # A position costs about as much as listing two workloads for each class; with many classes it is looked up.
+        cost = 2 * min(len(self.workloads.pending.queues.get(queue, ())), 20) + 1
         if not self._is_sorted_on_request(queue) and cost * len(uids) < self.pending_count(queue):
             workloads = (self.workloads[uid] for uid in uids)
             return sorted(((self.position(workload), workload) for workload in workloads), key=itemgetter(0))

@@ -1,10 +1,11 @@
 """Indexes workloads by state, queue and gang."""
 
+from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
 from typing import TYPE_CHECKING
 
-from controller.engine.state.pending import PendingWorkloads
+from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
 from controller.engine.state.workload_changes import has_same_charges
 from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState, WorkloadUid
 
@@ -109,6 +110,8 @@ class WorkloadIndex:
         self.pending = PendingWorkloads()
         self.on_hold: dict[QueueName, dict[WorkloadUid, Refusal]] = {}
         """Pending workloads that do not compete, with the reason, by queue."""
+        self._held_keys: dict[QueueName, list[OrderKey]] = {}
+        """The order keys of those of a queue, in order; from the first query of the queue on."""
         self.gangs = HyperJobGangs()
         self.admitted: dict[QueueName, dict[WorkloadUid, Workload]] = {}
         """Admitted workloads, by queue."""
@@ -129,6 +132,32 @@ class WorkloadIndex:
         self._expirations: list[tuple[int, WorkloadUid]] = []
         self._expiring: set[tuple[int, WorkloadUid]] = set()
         """The same, to add nothing twice."""
+
+    def hold(self, workload: Workload, refusal: "Refusal") -> None:
+        """Add a pending workload that does not compete."""
+        self.on_hold.setdefault(workload.queue, {})[workload.uid] = refusal
+        if workload.queue in self._held_keys:
+            insort(self._held_keys[workload.queue], order_key(workload))
+
+    def release(self, workload: Workload) -> None:
+        """Remove a pending workload that does not compete, as it was added."""
+        held, keys = self.on_hold[workload.queue], self._held_keys.get(workload.queue)
+        del held[workload.uid]
+        if keys is not None:
+            del keys[bisect_left(keys, order_key(workload))]
+        if not held:
+            del self.on_hold[workload.queue]
+            self._held_keys.pop(workload.queue, None)
+
+    def count_held_before(self, queue: "QueueName", key: OrderKey) -> int:
+        """Return how many of the workloads of *queue* that do not compete come before *key*."""
+        held = self.on_hold.get(queue)
+        if not held:
+            return 0
+        keys = self._held_keys.get(queue)
+        if keys is None:
+            keys = self._held_keys[queue] = sorted(order_key(self.by_uid[uid]) for uid in held)
+        return bisect_left(keys, key)
 
     def add_expiry(self, at: int, uid: WorkloadUid) -> None:
         """Remember that a hold or the charge of a workload expires at *at*, or its reserved clusters change."""
