@@ -9,13 +9,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from heapq import nsmallest
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
 import structlog
 
 from controller.api.keys import COMMANDS, JOBS, QUEUES
-from controller.api.queues import Command, Queue, decode_command, decode_queue
+from controller.api.meta import ObjectMeta
+from controller.api.queues import Command, Queue, Target, decode_command, decode_queue
 from controller.cache.objects import VOLCANO_JOB, ObjectKey, TemplateKey
 from controller.cache.store import Store
 from controller.cache.translate.units import parse_resource_version
@@ -47,6 +49,12 @@ _QUEUE_KIND = (QUEUES.group, QUEUES.kind)
 
 _JOB_KIND = (JOBS.group, JOBS.kind)
 
+#: Commands of tenants that are executed before further ones are looked at, which may be the operator's.
+_MAX_IN_TURN = 32
+
+#: Length to which texts of a Command are cut. Names are shorter, so that a cut text names nothing.
+_MAX_TEXT_LENGTH = 254
+
 #: Interval at which closing queues are checked, in seconds.
 _CLOSING_POLL_SECONDS = 1.0
 
@@ -67,15 +75,25 @@ class ObservedCommand(NamedTuple):
     key: ObjectKey
     uid: str
     resource_version: int
-    command: Command
+    command: Command | None
+    """Its fields that count; ``None`` where it is not executed here."""
 
 
 def observe_command(raw: bytes) -> ObservedCommand:
     """Return the cached form of a Command."""
     command = decode_command(raw)
-    meta = command.metadata
+    meta, target = command.metadata, command.target
+    texts = (text[:_MAX_TEXT_LENGTH] for text in (target.api_version, target.kind, target.name, target.uid))
+    fields = Command(
+        metadata=ObjectMeta(name=meta.name, namespace=meta.namespace, deletion_timestamp=meta.deletion_timestamp),
+        action=command.action,
+        target=Target(*texts),
+    )
     return ObservedCommand(
-        ObjectKey(meta.namespace, meta.name), meta.uid, parse_resource_version(meta.resource_version), command
+        ObjectKey(meta.namespace, meta.name),
+        meta.uid,
+        parse_resource_version(meta.resource_version),
+        fields if _is_supported(command) else None,
     )
 
 
@@ -192,17 +210,28 @@ class CommandController:
             return
         await self._write_changes(self._unwritten)
         await self._execute_deleted()
-        for seen in sorted(self._commands, key=lambda command: (command.resource_version, command.key)):
+        # One that a finalizer retains was executed before.
+        due = [
+            (self._turn(seen.command), seen.resource_version, seen.key, seen, seen.command)
+            for seen in self._commands
+            if seen.command is not None and seen.command.metadata.deletion_timestamp is None
+        ]
+        if len(due) > _MAX_IN_TURN:
+            self._wake.set()
+        for *_, seen, command in nsmallest(_MAX_IN_TURN, due):
             if not self._dependencies.may_write():
                 return
-            if _is_supported(seen.command) and await self._delete_command(seen):
-                self._deleted.append(seen.command)
+            if await self._delete_command(seen):
+                self._deleted.append(command)
                 await self._execute_deleted()
 
+    def _turn(self, command: Command) -> int:
+        """Return 0 for the Commands of operators, which are executed before those of tenants."""
+        is_allowed = self._dependencies.allows_namespace(command.metadata.namespace)
+        return 0 if command.action in QUEUE_ACTIONS and is_allowed else 1
+
     async def _delete_command(self, seen: ObservedCommand) -> bool:
-        """Delete the Command; return whether it existed. One that a finalizer retains was executed before."""
-        if seen.command.metadata.deletion_timestamp is not None:
-            return False
+        """Delete the Command; return whether it existed."""
         options = msgspec.json.encode({"preconditions": {"uid": seen.uid}})
         try:
             await self._api.delete(COMMANDS.item_path(*seen.key), options)

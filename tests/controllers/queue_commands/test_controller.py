@@ -4,12 +4,17 @@ import asyncio
 from contextlib import asynccontextmanager
 from typing import Any
 
+import msgspec
 import pytest
 from structlog.testing import capture_logs
 
 from controller.api.keys import COMMANDS, JOBS, QUEUES
 from controller.cache.objects import TemplateKey
-from controller.controllers.queue_commands.controller import CommandController, CommandDependencies
+from controller.controllers.queue_commands.controller import (
+    CommandController,
+    CommandDependencies,
+    observe_command,
+)
 from controller.kube.events import EventMessage
 from controller.kube.informer import WatchOptions
 from tests.controllers.memory import MemoryControlPlane, Traffic, connect
@@ -53,10 +58,11 @@ class Harness(MemoryControlPlane):
                 return status, "refused"
         return None
 
-    def command(self, action: str, queue: str = "q", **metadata: Any) -> None:
+    def command(self, action: str, queue: str = "q", namespace: str = "", **metadata: Any) -> None:
         target = {"apiVersion": QUEUES.api_version, "kind": "Queue", "name": queue}
         head = {"apiVersion": COMMANDS.api_version, "kind": COMMANDS.kind, "metadata": {"name": "c", **metadata}}
-        self.send("POST", self.folder(COMMANDS), {**head, "action": action, "target": target})
+        folder = COMMANDS.item_path(namespace or self.namespace, "").rstrip("/")
+        self.send("POST", folder, {**head, "action": action, "target": target})
 
     def command_on_job(self, action: str, job: str) -> None:
         target = {"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": job, "uid": f"uid-{job}"}
@@ -80,7 +86,7 @@ class Harness(MemoryControlPlane):
             may_write=lambda: len(self.traffic.writes) < self.leads_for,
             has_workloads=lambda _: self.busy,
             closing_queues=lambda: self.closing,
-            allows_namespace=lambda _: True,
+            allows_namespace=lambda namespace: namespace == self.namespace,
             resume_workload=lambda *_: False,
             abort_workload=self.abort,
             record_event=self.events.append,
@@ -247,3 +253,33 @@ async def test_nothing_is_written_after_leadership_is_lost(writes):
     async with harness.running():
         await asyncio.sleep(5)
         assert len(harness.traffic.writes) == writes
+
+
+@virtual_time
+async def test_commands_of_tenants_do_not_delay_the_operator():
+    harness = Harness()
+    harness.leads_for = 1000
+    harness.queue("late")
+    harness.send("POST", "/api/v1/namespaces", {"metadata": {"name": "tenant"}})
+    for number in range(600):
+        harness.command("OpenQueue", namespace="tenant", name=f"c-{number}")
+    harness.command("CloseQueue", name="first")
+    async with harness.running():
+        assert harness.traffic.writes[0].endswith("/commands/first")
+        before = len(harness.traffic.writes)
+        assert before < 400, "many of the tenant's Commands are left"
+        harness.command("CloseQueue", "late", name="late")
+        while harness.state("late") == "Open":  # noqa: ASYNC110 -- on virtual time
+            await asyncio.sleep(0.01)
+        assert len(harness.traffic.writes) - before < 40
+        await asyncio.sleep(30)
+        assert len(harness.traffic.writes) == 601 + 3
+
+
+def test_cached_command_has_only_its_small_fields():
+    target = {"apiVersion": f"{QUEUES.group}/v1", "kind": "Queue", "name": "q" * 100_000}
+    metadata = {"name": "c", "uid": "u", "resourceVersion": "1", "annotations": {"x": "y" * 100_000}}
+    document = {"metadata": metadata, "action": "CloseQueue", "target": target}
+    cached = observe_command(msgspec.json.encode(document))
+    assert len(msgspec.json.encode(cached.command)) < 1000
+    assert observe_command(msgspec.json.encode({**document, "action": "x" * 100_000})).command is None
