@@ -356,7 +356,7 @@ class AdmissionPass:
     def has_estimates(self, workload: Workload, clusters: Sequence[ClusterName]) -> bool:
         """Return whether the estimators of *clusters* have answered for *workload*; query those that have not."""
         candidates = self.context.feasibility_cache.get(workload.requirements).candidates
-        return self.context.estimate_tracker.has_answers(workload.requirements, clusters, candidates.names, self.now)
+        return self.context.estimate_tracker.has_answers(workload, clusters, candidates.names, self.now)
 
     def _may_borrow(self, head: Head) -> bool:
         if self.borrowing is None or self.borrowing.refusal(head.leaf, head.workload_class) is None:

@@ -69,13 +69,14 @@ class EstimateTracker:
 
     def has_answers(
         self,
-        requirements: SchedulingRequirements,
+        workload: Workload,
         chosen: Sequence[ClusterName],
         candidates: Iterable[ClusterName],
         now: int,
     ) -> bool:
-        """Say whether the *chosen* clusters have answered; make the queries that are needed."""
-        awaited = [name for name in chosen if self._query(name, requirements, now)]
+        """Say whether the *chosen* clusters have answered for *workload*; make the queries that are needed."""
+        requirements = workload.requirements
+        awaited = [name for name in chosen if self._query(name, workload, now)]
         if awaited:
             others = [name for name in candidates if name not in chosen]
             if any(self._refuses(name, requirements) for name in others):
@@ -85,22 +86,23 @@ class EstimateTracker:
                     if fits(requirements.gang_requests, self._cluster_usage.cluster_state(name).headroom)
                 ]
                 for name in sorted(free)[:_MAX_ALTERNATIVES]:
-                    self._query(name, requirements, now)
+                    self._query(name, workload, now)
         return not awaited
 
     def _refuses(self, name: ClusterName, requirements: SchedulingRequirements) -> bool:
         estimates = self._cluster_usage.cluster_state(name).estimates
         return estimates is not None and estimates.refuses(requirements)
 
-    def _query(self, name: ClusterName, requirements: SchedulingRequirements, now: int) -> bool:
+    def _query(self, name: ClusterName, workload: Workload, now: int) -> bool:
         """Query one cluster if useful; say whether the workload must wait for the answer."""
         estimates = self._cluster_usage.cluster_state(name).estimates
         if estimates is None:
             return False
+        requirements = workload.requirements
         is_awaited = estimates.must_wait(requirements, now)
-        if estimates.may_query(requirements, now):
+        if estimates.may_query(requirements, workload.queue, now):
             query = Query(name, requirements.pod_sets, now)
-            estimates.add_query(query)
+            estimates.add_query(query, workload.queue)
             self._new_queries.append(query)
             self._schedule_expiry(estimates.open_queries[query.pods].expires_at, name, query.pods)
         return is_awaited

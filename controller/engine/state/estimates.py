@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Final
 
 from controller.engine.state.clusters import ClusterName
+from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
 from controller.engine.state.resources import CPU, MEMORY, MILLI, PODS, Resources
 from controller.engine.state.workloads import (
@@ -22,6 +23,8 @@ from controller.engine.state.workloads import (
 
 Pods = tuple[PodSet, ...]
 
+_UNKNOWN_QUEUE = QueueName("")
+
 #: Lifetime of an answer while the cluster does not change, and retry interval of an unavailable estimator.
 ANSWER_TTL_MS: Final = 30_000
 #: Minimum lifetime of a refusal in milliseconds; it bounds how often a query is repeated.
@@ -30,6 +33,8 @@ MIN_REFUSAL_MS: Final = 200
 QUERY_TIMEOUT_MS: Final = 10_000
 #: Maximum number of open queries to one estimator.
 MAX_OPEN_QUERIES: Final = 32
+#: A queue with this many open queries leaves as many to queues with fewer.
+_FAIR_OPEN_QUERIES: Final = 8
 #: A gang of more distinct pods is not estimated; the sum decides.
 MAX_POD_SETS: Final = 64
 
@@ -111,6 +116,8 @@ class OpenQuery:
     """What unobserved admissions consume of the answer."""
     is_stale: bool = False
     """The cluster has changed since the query was made."""
+    queue: QueueName = _UNKNOWN_QUEUE
+    """The queue of the workload for which the query was made."""
 
     @property
     def expires_at(self) -> int:
@@ -162,27 +169,32 @@ class ClusterEstimates:
         """Say whether a workload must wait for an answer."""
         return not self.is_silent and can_be_estimated(requirements) and not self._has_valid_answer(requirements, now)
 
-    def may_query(self, requirements: SchedulingRequirements, now: int) -> bool:
-        """Say whether a query for *requirements* is useful now."""
+    def may_query(self, requirements: SchedulingRequirements, queue: QueueName, now: int) -> bool:
+        """Say whether a query for *requirements* of a workload in *queue* is useful now."""
         if (
             requirements.pod_sets in self.open_queries
-            or len(self.open_queries) >= MAX_OPEN_QUERIES
+            or not self._has_free_query(queue)
             or not can_be_estimated(requirements)
         ):
             return False
         is_due = not self.is_silent or (self.retry_at <= now and not self.open_queries)
         return is_due and not self._has_valid_answer(requirements, now)
 
+    def _has_free_query(self, queue: QueueName) -> bool:
+        free = MAX_OPEN_QUERIES - len(self.open_queries)
+        if free > _FAIR_OPEN_QUERIES or free <= 0:
+            return free > 0
+        return sum(query.queue == queue for query in self.open_queries.values()) < _FAIR_OPEN_QUERIES
+
     def _has_valid_answer(self, requirements: SchedulingRequirements, now: int) -> bool:
         answer = self.answers.get(requirements.pod_sets)
         return answer is not None and now < answer.expires_at
 
-    def add_query(self, query: Query) -> None:
-        """Record *query* as open."""
+    def add_query(self, query: Query, queue: QueueName) -> None:
+        """Record *query*, for a workload in *queue*, as open."""
         self.answers.pop(query.pods, None)
-        self.open_queries[query.pods] = OpenQuery(
-            query, sum(units_consumed(query.pods, pods) for pods in self.unobserved_pods.values())
-        )
+        consumed = sum(units_consumed(query.pods, pods) for pods in self.unobserved_pods.values())
+        self.open_queries[query.pods] = OpenQuery(query, consumed, queue=queue)
         if self.is_silent:
             self.retry_at = query.asked_at + ANSWER_TTL_MS
 
