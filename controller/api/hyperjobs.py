@@ -45,6 +45,8 @@ _EXCLUDED_ANNOTATIONS = (
     PREFERRED_CLUSTERS_ANNOTATION,
     PART_ANNOTATION,
 )
+#: Maximum depth of an object, far above that of pod templates: whether it can be read must not depend on the caller.
+_MAX_DEPTH = 100
 #: Maximum number of errors in a message.
 _MAX_ERRORS = 10
 _OPTION_RULES = (
@@ -408,11 +410,13 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
         raise HyperJobError(_format_errors("status", error)) from error
 
 
-def _without_nulls(value: Any) -> Any:
-    """Return *value* without null members, as Kubernetes reads them."""
+def _without_nulls(value: Any, depth: int = 0) -> Any:
+    """Return *value* without null members, as Kubernetes reads them; raise `HyperJobError` if it is nested too deep."""
+    if depth > _MAX_DEPTH:
+        raise HyperJobError(f"it is nested more than {_MAX_DEPTH} levels deep")
     if isinstance(value, dict):
-        return {name: _without_nulls(item) for name, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value if item is not None] if isinstance(value, list) else value
+        return {name: _without_nulls(item, depth + 1) for name, item in value.items() if item is not None}
+    return [_without_nulls(item, depth + 1) for item in value if item is not None] if isinstance(value, list) else value
 
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:

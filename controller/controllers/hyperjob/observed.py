@@ -1,10 +1,12 @@
 """Decodes the observed HyperJobs and their objects, and derives the phase of each part.
 
-There are few of them, so they are cached decoded. The UID of the controlling owner decides to which HyperJob an object
-belongs, never labels or names. A part in a terminal phase never leaves it, whatever is observed later.
+A HyperJob is cached as JSON with its status, because a decoded one takes about twenty times its size. The UID of the
+controlling owner decides to which HyperJob an object belongs, never labels or names. A part in a terminal phase never
+leaves it, whatever is observed later.
 """
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,6 +29,8 @@ POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unkno
 TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
 _FAILURES = frozenset({"Failed", "Terminated"})
 _WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
+#: Maximum size, as JSON, of all HyperJobs that stay decoded.
+_MAX_DECODED_BYTES = 4 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +41,35 @@ class PendingReason:
     message: str
 
 
+class _DecodedHyperJobs:
+    """The HyperJobs that were used last, decoded."""
+
+    def __init__(self) -> None:
+        self._hyperjobs: OrderedDict[tuple[Resource, bytes], HyperJob] = OrderedDict()
+        self._size = 0
+
+    def get(self, resource: Resource, raw: bytes) -> HyperJob:
+        """Return the HyperJob in *raw*; raise `HyperJobError` if it is invalid."""
+        key = resource, raw
+        hyperjob = self._hyperjobs.pop(key, None)
+        if hyperjob is None:
+            hyperjob = read_hyperjob(_document(raw, resource))
+            self._size += len(raw)
+        self._hyperjobs[key] = hyperjob
+        while self._size > _MAX_DECODED_BYTES:
+            (_, oldest), _ = self._hyperjobs.popitem(last=False)
+            self._size -= len(oldest)
+        return hyperjob
+
+
+_DECODED = _DecodedHyperJobs()
+
+
+def _document(raw: bytes, resource: Resource) -> dict[str, Any]:
+    """Return the JSON object; lists omit the kind, so it comes from *resource*."""
+    return {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
+
+
 @dataclass(frozen=True, slots=True)
 class ObservedHyperJob:
     """A HyperJob at one resourceVersion; *decode_error* says why it could not be read."""
@@ -44,12 +77,22 @@ class ObservedHyperJob:
     uid: str
     resource_version: int
     key: ObjectKey
-    api_version: str
+    resource: Resource
+    raw: bytes
     generation: int = 0
-    hyperjob: HyperJob | None = None
     status: HyperJobStatus = field(default_factory=HyperJobStatus)
     decode_error: str = ""
     deleting: bool = False
+
+    @property
+    def api_version(self) -> str:
+        """Its API group and version."""
+        return self.resource.api_version
+
+    @property
+    def hyperjob(self) -> HyperJob | None:
+        """The HyperJob, decoded again if it was not used for long; ``None`` if it cannot be read."""
+        return None if self.decode_error else _DECODED.get(self.resource, self.raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,22 +145,22 @@ class PartPlacement:
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
-    """Decode a HyperJob; lists omit the kind, so it comes from *resource*."""
-    document = {**msgspec.json.decode(raw), "apiVersion": resource.api_version}
+    """Decode a HyperJob."""
+    document = _document(raw, resource)
     metadata = document["metadata"]
-    hyperjob, status, decode_error = None, HyperJobStatus(), ""
+    status, decode_error = HyperJobStatus(), ""
     try:
         status = read_status(document)
-        hyperjob = read_hyperjob(document)
+        _DECODED.get(resource, raw)
     except HyperJobError as error:
         decode_error = str(error)
     return ObservedHyperJob(
         uid=metadata["uid"],
         resource_version=int(metadata["resourceVersion"]),
         key=ObjectKey(metadata.get("namespace", ""), metadata["name"]),
-        api_version=resource.api_version,
+        resource=resource,
+        raw=raw,
         generation=metadata.get("generation", 0),
-        hyperjob=hyperjob,
         status=status,
         decode_error=decode_error,
         deleting="deletionTimestamp" in metadata,

@@ -5,7 +5,9 @@ import pytest
 
 from controller.api.hyperjob_validation import hyperjob_violations, resize_template
 from controller.api.hyperjobs import HyperJobError, read_hyperjob
-from controller.controllers.hyperjob.observed import decode_part_job, has_all_fields
+from controller.api.keys import HYPERJOBS
+from controller.controllers.hyperjob import observed as observation
+from controller.controllers.hyperjob.observed import decode_hyperjob, decode_part_job, has_all_fields
 from tests.controllers.hyperjob.objects import GPU, auto, document, hyperjob, replicated, task
 from tests.files import read_object
 
@@ -160,6 +162,32 @@ def _seen(spec, *, owner=True, mark=True):
     if mark:
         metadata["annotations"] = {"volcano-global.io/part": '{"digest":"d"}'}
     return decode_part_job(json.dumps({"metadata": metadata, "spec": spec}).encode())
+
+
+def test_few_hyperjobs_stay_decoded(monkeypatch):
+    """A decoded one takes about twenty times its size, and the API server stores any number of 1.5 MB each."""
+    cache = observation._DecodedHyperJobs()
+    monkeypatch.setattr(observation, "_DECODED", cache)
+    monkeypatch.setattr(observation, "_MAX_DECODED_BYTES", 5_000)
+    seen = []
+    for number in range(50):
+        stored = document(name=f"llm-{number}")
+        stored["metadata"]["resourceVersion"] = "1"
+        seen.append(decode_hyperjob(json.dumps(stored).encode(), HYPERJOBS))
+    assert 0 < len(cache._hyperjobs) < 15
+    assert [one.hyperjob.metadata.name for one in seen] == [f"llm-{number}" for number in range(50)]
+    assert seen[-1].hyperjob is seen[-1].hyperjob
+    assert cache._size == sum(len(raw) for _, raw in cache._hyperjobs) <= 5_000
+
+
+def test_deeply_nested_hyperjob_is_unreadable():
+    nested = {}
+    for _ in range(99):
+        nested = {"a": nested}
+    stored = document(clusterAffinity=nested)
+    stored["metadata"]["resourceVersion"] = "1"
+    seen = decode_hyperjob(json.dumps(stored).encode(), HYPERJOBS)
+    assert (seen.hyperjob, seen.decode_error) == (None, "it is nested more than 100 levels deep")
 
 
 @pytest.mark.parametrize("missing", ["owner", "mark"])
