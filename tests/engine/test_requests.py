@@ -15,6 +15,7 @@ from controller.engine.state.requests import (
     pod_requests,
     pod_sets,
     total_requests,
+    with_few_containers,
 )
 from controller.engine.state.resources import Resources, fits, positive, scale, total
 from tests.work import work_of
@@ -196,6 +197,18 @@ def test_work_is_linear_in_the_init_containers():
         return work_of(lambda: pod_request(pod(init=tuple(sidecars))))
 
     assert work(400) < 4.5 * work(100)
+
+
+some_amounts = st.dictionaries(st.sampled_from(["cpu", "memory", "hugepages-2Mi", GPU]), st.integers(-1, 9))
+some_containers = st.lists(st.builds(Container, some_amounts, some_amounts, st.booleans()), max_size=30).map(tuple)
+
+
+@given(st.builds(PodTemplate, some_containers, some_containers, some_amounts, some_amounts, some_amounts))
+def test_pod_with_few_containers_has_equal_requests(template: PodTemplate):
+    few = with_few_containers(template)
+    assert pod_request(few) == pod_request(template)
+    assert max(len(few.containers), len(few.init)) <= 17
+    assert (few is template) == (max(len(template.containers), len(template.init)) <= 16)
 
 
 some_tasks = st.lists(

@@ -60,6 +60,7 @@ from controller.engine.state.requests import (
     pod_request,
     pod_requests,
     total_requests,
+    with_few_containers,
 )
 from controller.engine.state.resources import EMPTY, Resources
 
@@ -136,7 +137,7 @@ def node_claim(pod: PodSpec) -> str | None:
 def translate_pod_template(pod: wire.PodSpec, where: str) -> PodTemplate:
     """Return the requests of *pod*; *where* is its field path in an `AmountError`."""
     whole = pod.resources or wire.ResourceRequirements()
-    return PodTemplate(
+    template = PodTemplate(
         containers=_containers(pod.containers, f"{where}.containers"),
         init=_containers(pod.init_containers, f"{where}.initContainers"),
         overhead=_parse_resources(pod.overhead, f"{where}.overhead"),
@@ -146,6 +147,7 @@ def translate_pod_template(pod: wire.PodSpec, where: str) -> PodTemplate:
         node_claim=node_claim(pod),
         claims=tuple(_claim_template_name(claim) for claim in pod.resource_claims),
     )
+    return with_few_containers(template)
 
 
 def _object_name(text: str) -> str:
