@@ -1,8 +1,8 @@
 """Encodes learned run times as compact JSON for a ConfigMap, bounded in size, and decodes it.
 
 The document is ``{"version": 1, "until": milliseconds, "histories": [[level, namespace, key, runs, evicted], ...]}``,
-the least recently used history first. Runs are texts such as ``1200 95f 3600/7200``: seconds, ``f`` for a failed run,
-and the user's estimate after a slash.
+the least recently used history first. Runs are texts such as ``1200 95f 3600/7200@1a2b``: seconds, ``f`` for a failed
+run, the user's estimate after a slash, and a digest of the namespace where a history has runs of several namespaces.
 """
 
 import re
@@ -18,6 +18,7 @@ from controller.forecast.run_times import (
     MAX_KEYS,
     MAX_RUNS,
     MAX_SECONDS,
+    NAMESPACE_DIGITS,
     Key,
     Level,
     Outcome,
@@ -31,7 +32,7 @@ MAX_BYTES = 256 * 1024
 
 _VERSION = 1
 
-_RUN = re.compile(r"(\d{1,8})(f?)(?:/(\d{1,8}))?", re.ASCII)
+_RUN = re.compile(rf"(\d{{1,8}})(f?)(?:/(\d{{1,8}}))?(?:@([0-9a-f]{{{NAMESPACE_DIGITS}}}))?", re.ASCII)
 
 _MAX_DIGEST = 32
 
@@ -63,6 +64,7 @@ def encode_run_times(run_times: RunTimes, until: int) -> bytes:
 def _format(runs: Iterable[Run]) -> str:
     return " ".join(
         f"{run.seconds}{'f' * (run.outcome is Outcome.FAILED)}{f'/{run.estimate}' if run.estimate else ''}"
+        f"{f'@{run.namespace}' if run.namespace else ''}"
         for run in runs
     )
 
@@ -101,4 +103,5 @@ def _parse(text: str, outcome: Outcome) -> Iterable[Run]:
         match = _RUN.fullmatch(word)
         if match is None or not 1 <= int(match[1]) <= MAX_SECONDS:
             raise RunTimesError(f"{word[:_MAX_DIGEST]!r} is not a run; runs are written as 1200, 95f or 3600/7200")
-        yield Run(int(match[1]), Outcome.FAILED if match[2] else outcome, min(int(match[3] or 0), MAX_SECONDS))
+        estimate = min(int(match[3] or 0), MAX_SECONDS)
+        yield Run(int(match[1]), Outcome.FAILED if match[2] else outcome, estimate, match[4] or "")

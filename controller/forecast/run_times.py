@@ -11,7 +11,7 @@ Sources: empirical quantiles per template as in 3Sigma (EuroSys 2018) and in lea
 (arXiv 2204.13543); the combination of levels as in hierarchical Dirichlet processes (Teh et al., 2006).
 """
 
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
@@ -19,6 +19,7 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, pairwise
 from math import sqrt
+from operator import itemgetter
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -56,6 +57,8 @@ _MAX_COMPARED = 200
 _NORMAL = NormalDist()
 
 _DIGEST_BYTES = 9
+#: Digits of the digest by which a run names its namespace.
+NAMESPACE_DIGITS = 4
 
 
 class Outcome(StrEnum):
@@ -86,6 +89,8 @@ class Run(NamedTuple):
     outcome: Outcome = Outcome.COMPLETED
     estimate: int = 0
     """The user's estimate in seconds; 0 without one."""
+    namespace: str = ""
+    """A short digest of the namespace, where the runs of several namespaces are combined."""
 
 
 class Level(IntEnum):
@@ -127,7 +132,11 @@ def keys_of(profile: JobProfile) -> tuple[Key, ...]:
 
 @dataclass(slots=True)
 class RunHistory:
-    """The latest runs of one key, the newest last."""
+    """The latest runs of one key, the newest last.
+
+    A run too many displaces the oldest one of the namespace with the most runs, so that a namespace with many short
+    jobs does not determine what is expected of the others.
+    """
 
     runs: deque[Run] = field(default_factory=lambda: deque(maxlen=MAX_RUNS))
     """Completed and failed runs: a failed run also frees its charge, at its own time."""
@@ -135,7 +144,12 @@ class RunHistory:
 
     def add(self, run: Run) -> None:
         """Add the newest run."""
-        (self.evicted if run.outcome is Outcome.EVICTED else self.runs).append(run)
+        runs = self.evicted if run.outcome is Outcome.EVICTED else self.runs
+        if len(runs) == runs.maxlen:
+            counts = Counter(other.namespace for other in (*runs, run))
+            largest, _ = max(counts.items(), key=itemgetter(1))
+            runs.remove(next(other for other in runs if other.namespace == largest))
+        runs.append(run)
 
 
 class RunTimes:
@@ -162,9 +176,10 @@ class RunTimes:
 
     def record(self, profile: JobProfile, run: Run) -> None:
         """Add the end of a run at every level."""
-        bounded = run._replace(seconds=min(max(run.seconds, 1), MAX_SECONDS))
+        bounded = run._replace(seconds=min(max(run.seconds, 1), MAX_SECONDS), namespace="")
+        digest = _digest("namespace", profile.namespace)[:NAMESPACE_DIGITS]
         for key in keys_of(profile):
-            self._open(key).add(bounded)
+            self._open(key).add(bounded if key.namespace else bounded._replace(namespace=digest))
         self._clear_distributions()
 
     def _clear_distributions(self) -> None:

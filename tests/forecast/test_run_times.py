@@ -119,6 +119,19 @@ def test_keys_are_bounded_and_the_namespace_with_most_loses_one(monkeypatch):
     assert history(run_times, JobProfile("a", "noisy", "t99")).runs
 
 
+def test_runs_of_one_namespace_do_not_displace_others():
+    """Jobs of a new namespace are compared with all of them."""
+    run_times = RunTimes()
+    for number in range(12):
+        run_times.record(JobProfile("q", "other"), Run(3600 + number))
+    for number in range(100):
+        run_times.record(JobProfile("q", "hostile", f"t{number}"), Run(1))
+    again, _ = decode_run_times(encode_run_times(run_times, 0))
+    again.record(JobProfile("q", "hostile"), Run(2))
+    for key in keys_of(JobProfile("q", "new"))[2:]:
+        assert [run.seconds for run in dict(again)[key].runs] == [*range(3600, 3612), *[1] * 11, 2]
+
+
 def test_forgotten_runs_no_longer_count_for_their_template():
     run_times = trained(100, 110, 120, 130, 140)
     learned_before = run_times.distribution(TRAIN).times
