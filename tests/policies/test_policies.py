@@ -144,6 +144,52 @@ def test_tenant_cannot_write_a_binding_in_an_old_version(plane, stored, tenant, 
     assert stored.now() == stored.object
 
 
+def owners(count):
+    common = {"apiVersion": "v1", "kind": "ConfigMap"}
+    references = [{**common, "name": f"c{number}", "uid": f"u{number}"} for number in range(count)]
+    return {"metadata": {"ownerReferences": references}}
+
+
+def finalizers(count):
+    return {"metadata": {"finalizers": [FINALIZER, *(f"team.example/{number}" for number in range(count - 1))]}}
+
+
+def labels(count):
+    return labelled({f"team.example/{number}": "x" for number in range(count)})
+
+
+@pytest.mark.parametrize(
+    ("allowed", "change", "message"),
+    [
+        pytest.param(labels(50), labels(65), "at most 64 labels", id="labels"),
+        pytest.param(finalizers(20), finalizers(21), "at most 20 finalizers", id="finalizers"),
+        pytest.param(owners(10), owners(11), "at most 10 owner references", id="owners"),
+        pytest.param(
+            annotated({"note": "x" * 16_000}), annotated({"note": "x" * 16_400}), "at most 16,384 char", id="note"
+        ),
+        pytest.param(
+            annotated({f"{number}": "x" for number in range(1000)}),
+            annotated({f"team.example/{number}": "x" * 20 for number in range(1000)}),
+            "at most 16,384 char",
+            id="many-notes",
+        ),
+    ],
+)
+def test_tenant_cannot_fill_the_metadata_of_a_binding(stored, tenant, allowed, change, message):
+    """The record of an eviction must fit."""
+    tenant.merge(stored.path, allowed)
+    with pytest.raises(ApiError, match=message):
+        tenant.merge(stored.path, change)
+
+
+def test_large_metadata_of_a_binding_can_be_reduced(stored, tenant, karmada):
+    """A tenant may have written it before the policy existed."""
+    karmada.merge(stored.path, labels(100))
+    karmada.merge(stored.path, annotated({"note": "x" * 50_000}))
+    tenant.merge(stored.path, labelled({"team.example/0": None}))
+    tenant.merge(stored.path, annotated({"note": None}))
+
+
 @pytest.mark.parametrize(
     "change",
     [
