@@ -165,14 +165,14 @@ def test_workloads_do_not_wait_for_an_unresponsive_estimator():
 
 
 def test_queries_of_one_queue_leave_some_for_others():
-    play = Play(site("m1", 10_000))
-    play.state.queue_changed(Queue(QueueName("other"), ROOT, priority=-1))
-    play.add(*(job(f"a-{number}", gang(pods(1, cpu=1 + number))) for number in range(100)))
-    play.add(*(job(f"b-{number}", gang(pods(2, cpu=1 + number)), queue="other") for number in range(3)))
-    play.plan()
-    assert len(play.asked()) == 24 + 3
-    play.answer(100_000)
-    assert len([name for name in play.plan() if name.startswith("b-")]) == 3
+    harness = EstimateHarness(site("m1", 10_000))
+    harness.state.queue_changed(Queue(QueueName("other"), ROOT, priority=-1))
+    harness.add(*(job(f"a-{number}", gang(pods(1, cpu=1 + number))) for number in range(100)))
+    harness.add(*(job(f"b-{number}", gang(pods(2, cpu=1 + number)), queue="other") for number in range(3)))
+    harness.plan()
+    assert len(harness.asked()) == 24 + 3
+    harness.answer(100_000)
+    assert len([name for name in harness.plan() if name.startswith("b-")]) == 3
 
 
 def test_answer_to_an_outdated_query_is_ignored():

@@ -444,7 +444,7 @@ async def test_large_objects_of_a_page_are_decoded_in_slices():
         turns.append([])
         asyncio.get_running_loop().call_soon(begin_turn)
 
-    informer = Informer(None, PATH, decode=lambda raw: turns[-1].append(len(raw)), sink=Shelf())
+    informer = Informer(None, PATH, decode=lambda raw: turns[-1].append(len(raw)), sink=WaitableCollection())
     items = tuple(msgspec.Raw(b'"' + b"x" * 100 * 1024 + b'"') for _ in range(12))
     begin_turn()
     await informer._decode_page(Page(items=items), [], [])
