@@ -121,7 +121,7 @@ class WorkloadRequests:
     claims: tuple[str, ...] = ()
     """ResourceClaimTemplates of its pods, each name once."""
     has_long_grace_period: bool = False
-    """Pods may run on for more than the default of 30 s after their deletion (C2)."""
+    """Pods may run on for more than some minutes after their deletion (C2)."""
 
 
 class BindingDetails(msgspec.Struct, frozen=True, gc=False):

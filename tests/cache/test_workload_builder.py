@@ -603,7 +603,7 @@ def test_larger_of_components_and_template_is_requested():
 
 
 @pytest.mark.parametrize(
-    ("seconds", "is_long"), [(None, False), (30, False), (31, True), (1 << 62, True), ("600", False)]
+    ("seconds", "is_long"), [(None, False), (300, False), (301, True), (1 << 62, True), ("600", False)]
 )
 def test_long_grace_period_of_pods(seconds, is_long):
     pod = {"containers": [], "terminationGracePeriodSeconds": seconds}

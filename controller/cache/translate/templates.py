@@ -68,8 +68,8 @@ RequestsOrError = WorkloadRequests | AmountError
 
 #: A longer claim counts as unreadable: claims are cached for every workload class and sent with every query.
 _MAX_CHARACTERS = 16_384
-#: The default of Kubernetes. Pods with a longer one may run on next to those of the next workload again and again.
-_LONG_GRACE_PERIOD_SECONDS = 30
+#: Pods with a shorter one end soon after their deletion: no tenant exceeds its quota with them for long.
+_LONG_GRACE_PERIOD_SECONDS = 300
 #: Length to which names of queues and PriorityClasses are cut, because messages and log lines contain them. It is one
 #: more than Kubernetes allows, so that a cut name names nothing.
 _MAX_NAME_LENGTH = 254

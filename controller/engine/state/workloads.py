@@ -228,7 +228,7 @@ class WorkloadDetails:
     preserved: bool = False
     """Removing its clusters would not stop it: ``preserveResourcesOnDeletion`` (P4)."""
     has_long_grace_period: bool = False
-    """Its pods may run on for more than the default of 30 s after their deletion (C2)."""
+    """Its pods may run on for more than some minutes after their deletion (C2)."""
     preempts: bool = True
     """``False`` for a PriorityClass with ``preemptionPolicy: Never`` (P2)."""
     nomination: Nomination | None = None
