@@ -560,7 +560,7 @@ def _decode_conditions(inputs: _Inputs) -> tuple[BindingCondition, ...]:
 
 
 def _apply_conditions(inputs: _Inputs, status: _Status) -> tuple[BindingCondition, ...]:
-    """Return whether a Work cannot be applied, and whether the record must be told the last known phase (R1)."""
+    """Return whether a Work cannot be applied, and whether the record must contain the last known phase (R1)."""
     binding, record = inputs.binding, inputs.binding.record
     is_refused = bool(unapplied(binding))
     if record is None or not record.admits or status.state not in {WorkloadState.ADMITTED, WorkloadState.FINISHED}:

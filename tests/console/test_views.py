@@ -57,7 +57,8 @@ def test_remedy_of_another_reason_is_not_shown(tmp_path, reason, shown):
     [
         pytest.param(Start(NOW, NOW, None), "", '<p class="lead">≈ ', ">≈ ", id="median"),
         pytest.param(Start(NOW, None, None), "", "Probably later than in 24 hours", ">&gt; 24 h<", id="earliest-only"),
-        pytest.param(None, "", "Not in the next 24 hours", ">\N{EN DASH}<", id="later"),
+        pytest.param(Start(NOW, None, None, complete=False), "", "Later than could be simulated", ">later<", id="cut"),
+        pytest.param(None, "", "No start was found in the simulated time", ">\N{EN DASH}<", id="later"),
         pytest.param(None, "Failed", "Unknown: the forecast took too long.", ">\N{EN DASH}<", id="failed"),
         pytest.param(None, "Running", "It is being computed.", ">\N{EN DASH}<", id="running"),
     ],
