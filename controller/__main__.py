@@ -244,6 +244,7 @@ class Controller:
             await self._drain(acting, deciding)
             electing.cancel()
             await asyncio.wait((electing,))
+            self.election.on_change.remove(self._on_leadership_change)
             if self.actuator.is_drained:
                 await self.election.release()
 
@@ -263,9 +264,11 @@ class Controller:
             self.stale_status.on_leading()
             self.run_times.on_leading()
             self.data_sources.on_leading()
+            self.job_status.on_leading()
         else:
             self.actuator.drop_unsent()
-            self.loop.on_leadership_lost()
+            if not self.election.leads:
+                self.loop.on_leadership_lost()
             self.event_recorder.clear()
             self.job_status.clear()
         self.loop.wake()

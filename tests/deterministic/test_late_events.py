@@ -165,6 +165,29 @@ def test_refused_works_change_nothing_that_ran_before(tmp_path):
     assert applied.items() >= dict.fromkeys(known).items()
 
 
+def test_standby_keeps_its_state_when_it_takes_over(tmp_path):
+    """Until it may write, it leads for some seconds, in which nothing changes for its state."""
+
+    async def take_over(system: System) -> list[bool]:
+        await asyncio.sleep(30)
+        leader, standby = sorted(system.controllers, key=lambda item: not item.leads)
+        assert standby.controller is not None
+        state, former = standby.controller.loop.state, leader.controller
+        leader.process.kill()
+        await asyncio.sleep(60)
+        is_kept = [standby.leads, standby.controller.loop.state is state]
+        standby.process.freeze()
+        leader.process.start()
+        await asyncio.sleep(60)
+        assert leader.leads
+        assert leader.controller is not former
+        standby.process.resume()
+        await asyncio.sleep(30)
+        return [*is_kept, standby.controller.loop.state is state]
+
+    assert run_system(tmp_path, take_over) == [True, True, False]
+
+
 class LostEvents(NoFaults):
     """Loses one kind of event of one kind of object."""
 
