@@ -19,7 +19,16 @@ from controller.api.meta import Page
 from controller.kube.cache_audit import CacheAudit, CollectionView
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.collection import Collection
-from controller.kube.errors import ApiError, Gone, NotFound, ServerError, TooManyRequests, Unreachable
+from controller.kube.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
 from controller.kube.timing import Backoff
 from controller.kube.watch_events import DECODE_ERRORS, WatchEvent, is_older, read_event, read_meta
 
@@ -113,7 +122,9 @@ class Informer(Generic[T]):
         selectors: Parameters = NO_PARAMETERS,
         options: WatchOptions | None = None,
         audit: CacheAudit | None = None,
+        is_optional: bool = False,
     ) -> None:
+        """An *is_optional* collection blocks nothing where it is not served or may not be read."""
         self.path = path
         self.synced = asyncio.Event()
         """Set while the sink has a state that the server really had."""
@@ -129,6 +140,7 @@ class Informer(Generic[T]):
         self._selectors = selectors
         self._options = options or WatchOptions()
         self._audit = audit
+        self._is_optional = is_optional
         self._unreadable: dict[ObjectName, None] = {}
         """Objects with an unreadable current state."""
         self._backoff = Backoff()
@@ -304,8 +316,8 @@ class Informer(Generic[T]):
             except ApiError as error:
                 if isinstance(error, Gone) or error.status == HTTPStatus.BAD_REQUEST:
                     raise _RelistError(error.message) from error
-                if self._must_catch_up and isinstance(error, NotFound):
-                    # The kind was removed, so there is nothing to wait for.
+                if self._must_catch_up and self._is_unavailable(error):
+                    # There is nothing to wait for.
                     self._has_caught_up()
                 failure = error
             lasted = time.monotonic() - began
@@ -313,6 +325,10 @@ class Informer(Generic[T]):
                 self._backoff.reset()
             if failure or lasted < self._options.healthy_seconds:
                 await self._back_off("watch failed", failure)
+
+    def _is_unavailable(self, error: ApiError) -> bool:
+        """Return whether the kind was removed, or may not be read any more and is optional."""
+        return isinstance(error, NotFound) or (self._is_optional and isinstance(error, Forbidden | Unauthorized))
 
     async def _receive_until(self, version: str) -> None:
         """Process all changes of the collection until *version*; the last of them may be older than it.
@@ -412,6 +428,7 @@ def audited_informer(  # noqa: PLR0913 -- two of them are rarely given
     options: WatchOptions,
     selectors: Parameters = NO_PARAMETERS,
     is_known: Callable[[WatchEvent], bool] = never_known,
+    is_optional: bool = False,
 ) -> Informer[Any]:
     """Return an informer that fills *collection* with the objects of *path*, and relists where an event was lost."""
     return Informer(
@@ -423,6 +440,7 @@ def audited_informer(  # noqa: PLR0913 -- two of them are rarely given
         selectors=selectors,
         options=options,
         audit=CacheAudit(api, path, CollectionView(collection), selectors=selectors, page=options.page),
+        is_optional=is_optional,
     )
 
 

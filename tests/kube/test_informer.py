@@ -349,10 +349,12 @@ async def test_stopped_informer_ignores_catch_up(server, tmp_path):
     assert not informer.synced.is_set()
 
 
-async def test_informer_of_a_removed_kind_need_not_catch_up(server, tmp_path):
-    server.says("GET", PATH, FIRST, refusing(404))
+@pytest.mark.parametrize(("status", "is_optional"), [(404, False), (403, True), (401, True)])
+async def test_unavailable_kind_need_not_catch_up(server, tmp_path, status, is_optional):
+    server.says("GET", PATH, FIRST, refusing(status))
     server.says("WATCH", PATH, ALL_WELL)
     async with informing(server, tmp_path) as (informer, _), asyncio.timeout(LIMIT_SECONDS):
+        informer._is_optional = is_optional
         await informer.synced.wait()
         informer._listed_at -= 6
         informer.catch_up()

@@ -161,7 +161,7 @@ class DataSourceController:
         # Each sink takes what its own decode returns; a tuple cannot express these two types.
         sinks: tuple[tuple[Resource, Any], ...] = ((DATA_SOURCES, self._sources), (DATA_SOURCE_CLAIMS, self._claims))
         for resource, sink in sinks:
-            informer = audited_informer(self._api, resource.path, sink, options=self._watch_options)
+            informer = audited_informer(self._api, resource.path, sink, options=self._watch_options, is_optional=True)
             self.informers[resource.plural] = informer
             group.create_task(informer.run())
             await informer.synced.wait()

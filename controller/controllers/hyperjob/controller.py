@@ -54,9 +54,8 @@ from controller.reporting.redaction import redacted_refusal, same_namespace
 
 #: Minimum time between two resyncs in seconds: bindings and clusters change in bursts of hundreds.
 _RESYNC_SECONDS = 0.5
-#: After a resync, the next one waits for this multiple of its duration, up to a maximum in seconds.
+#: After a resync, the next one waits for this multiple of its duration.
 _RESYNC_FACTOR = 2
-_MAX_RESYNC_SECONDS = 10
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -275,7 +274,9 @@ class HyperJobController:
     def _watch(
         self, group: asyncio.TaskGroup, resource: Resource, sink: Collection[Any], *, selectors: dict[str, str]
     ) -> None:
-        informer = audited_informer(self._api, resource.path, sink, options=self._watch_options, selectors=selectors)
+        informer = audited_informer(
+            self._api, resource.path, sink, options=self._watch_options, selectors=selectors, is_optional=True
+        )
         self._informers[resource] = informer
         if resource in HYPERJOB_RESOURCES:
             self.caches[f"{resource.plural}.{resource.group}"] = informer
@@ -324,8 +325,7 @@ class HyperJobController:
             await asyncio.sleep(0)
         if is_resync:
             ended = time.monotonic()
-            pause = min(_RESYNC_FACTOR * (ended - began), _MAX_RESYNC_SECONDS)
-            self._resync_at = ended + max(pause, _RESYNC_SECONDS)
+            self._resync_at = ended + max(_RESYNC_FACTOR * (ended - began), _RESYNC_SECONDS)
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
