@@ -504,6 +504,13 @@ def test_overrun_is_evicted_again_after_a_rejected_write():
     assert [decision.workload.name for decision in state.plan(retry_at).decisions] == ["before"]
 
 
+def test_quarantined_overrun_is_not_evicted():
+    promised = START + 10 * MINUTE
+    state, running = overrun_at(promised)
+    state.workload_changed(changed(running, admission=replace(running.admission, adopted=True)), promised - 1000)
+    assert not state.plan(promised + 1000).decisions
+
+
 def test_each_part_of_a_backfilled_hyperjob_spends_its_budget():
     state = one_cluster(cpu=6)
     submit(state, "runs", 4, 60, at=START)

@@ -220,9 +220,10 @@ class HeadReservations:
         }
         for uid, owner in sorted(self._windows.backfilled.items()) if due else ():
             workload = self._workloads.by_uid.get(uid)
-            if owner not in due or workload is None or workload.admission is None or workload.preserved:
+            admission = workload.admission if workload is not None and workload.is_admitted_here else None
+            if workload is None or admission is None or owner not in due or workload.preserved:
                 continue
-            if workload.state is WorkloadState.ADMITTED and workload.admission.admitted_at < due[owner]:
+            if workload.state is WorkloadState.ADMITTED and admission.admitted_at < due[owner]:
                 yield workload
 
     def next_overrun_eviction(self, now: int) -> int | None:
