@@ -275,7 +275,7 @@ def _record_repair(
     if BindingCondition.ADMITTED_WITHOUT_POLICY in conditions and binding.record is not None:
         text = write_record(binding.uid, requeued_record(binding.record))
         return _binding_write("clear", patches.suspend_unplaced(binding, text), binding, queue=binding.record.queue)
-    if BindingCondition.ABORT_REQUESTED in conditions and workload is not None:
+    if BindingCondition.ABORT_REQUESTED in conditions and workload is not None and not _holds_capacity(workload):
         generation = template.generation if template else None
         record = aborted_record(workload, before=binding.record, generation=generation)
         return _note_write(binding, record, "abort")
@@ -284,6 +284,11 @@ def _record_repair(
     if BindingCondition.QUEUE_NOT_RECORDED in conditions and workload is not None:
         return _note_write(binding, AdmissionRecord(workload.queue, waiting_since=workload.created_at))
     return None
+
+
+def _holds_capacity(workload: Workload) -> bool:
+    """Return whether a nomination or reservation of a pending workload has not ended: its end is written first."""
+    return workload.nomination is not None or workload.reservation is not None
 
 
 def _note_write(binding: CachedBinding, record: AdmissionRecord, effect: Literal["note", "abort"] = "note") -> Write:

@@ -304,6 +304,14 @@ def test_abort_of_a_pending_workload_is_recorded():
     assert made.is_done(facts(record=record))
 
 
+def test_abort_is_recorded_after_the_end_of_a_nomination():
+    template = CachedTemplate("t1", 1, TemplateKey(VOLCANO_JOB, "ml", "j"), generation=4, created_at=0)
+    nominated = changed(WORKLOAD, nomination=Nomination(M1, 1, 0, {}))
+    conditions = {BindingCondition.ABORT_REQUESTED}
+    assert repair_write(conditions, facts(record=RECORD), nominated, template=template) is None
+    assert repair_write(conditions, facts(record=RECORD), WORKLOAD, template=template) is not None
+
+
 def test_admission_ends_without_policy_and_clusters():
     made = repair_write({BindingCondition.ADMITTED_WITHOUT_POLICY}, facts(paused=False, record=RECORD))
     operations = json.loads(made.patch)
