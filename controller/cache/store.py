@@ -50,6 +50,7 @@ from controller.cache.workload_builder import (
     as_quarantined,
     build_from_record,
     build_workload,
+    needs_admission,
 )
 from controller.engine.lifecycle.startup import max_backoff_ms
 from controller.engine.reasons import Refusal
@@ -171,7 +172,8 @@ class Store(ObjectCollections):
     def configuration_replaced(self, configuration: VolcanoGlobalConfiguration) -> None:
         """Take note of the configuration of a former process, by which the webhook may have suspended bindings."""
         integrations = Integrations(configuration)
-        if integrations != self._integrations:
+        known = [self._integrations, *(earlier for earlier, _ in self._replaced_integrations)]
+        if integrations not in known:
             self._add_replaced(integrations)
             self.mark_changed(self._by_uid)
             self._notify_change()
@@ -308,15 +310,24 @@ class Store(ObjectCollections):
 
         A *template_uid* excludes those of another template of this name.
         """
-        result = [
-            binding.uid
-            for binding in self._bindings_of(template, template_uid)
-            if is_aborted(binding) or self._requested.get(binding.uid) == "abort"
-        ]
-        self._requested |= dict.fromkeys(result, "resume")
+        result = []
+        for binding in self._bindings_of(template, template_uid):
+            if is_aborted(binding) or self._assumed.outcomes(binding.uid):
+                # Its abort is recorded, or perhaps being written.
+                was_requested = self._requested.get(binding.uid) == "abort"
+                if is_aborted(binding) or was_requested:
+                    self._requested[binding.uid] = "resume"
+                    result.append(binding.uid)
+            elif self._requested.pop(binding.uid, None) is not None:
+                result.append(binding.uid)
         self.mark_changed(result)
         self._notify_change()
         return bool(result)
+
+    def forget_requests(self) -> None:
+        """Forget which workloads Commands abort or resume, after losing leadership."""
+        self.mark_changed(self._requested)
+        self._requested.clear()
 
     def abort(self, template: TemplateKey, template_uid: str = "") -> bool:
         """Abort the workloads of a template that are pending or were admitted here; return whether there are any.
@@ -326,7 +337,8 @@ class Store(ObjectCollections):
         result = [
             binding.uid
             for binding in self._bindings_of(template, template_uid)
-            if may_be_aborted(binding) or self._requested.get(binding.uid) == "resume"
+            if needs_admission(binding, self._integrations)
+            and (may_be_aborted(binding) or self._requested.get(binding.uid) == "resume")
         ]
         self._requested |= dict.fromkeys(result, "abort")
         self.mark_changed(result)

@@ -151,7 +151,7 @@ def build_workload(
     local_state: LocalState = NO_LOCAL_STATE,
 ) -> BuildResult:
     """Build the workload of *binding*; *template* is the object with the name that the binding refers to, if known."""
-    if not _needs_admission(binding, context.integrations):
+    if not needs_admission(binding, context.integrations):
         return (
             _SUSPENDED_BUT_NOT_MANAGED
             if binding.is_suspended and _was_suspended_here(binding, context)
@@ -223,7 +223,7 @@ def build_from_record(
     Its charge comes from its record on the clusters that the binding names, or from the write in progress. The charge
     of a workload without a record, or that is leaving its clusters, is unknown.
     """
-    if not _needs_admission(binding, context.integrations):
+    if not needs_admission(binding, context.integrations):
         return _NOT_MANAGED
     record = binding.record
     is_admitted = bool(binding.targets) or (record is not None and record.admits and not binding.is_suspended)
@@ -245,7 +245,7 @@ def build_from_record(
     return as_quarantined(BuildResult(workload), why)
 
 
-def _needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
+def needs_admission(binding: CachedBinding, integrations: Integrations) -> bool:
     """Whether a binding needs admission; a mere dependency of another binding requests nothing itself."""
     return _is_gated(binding, integrations) and not is_dependency_only(binding)
 

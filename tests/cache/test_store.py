@@ -565,6 +565,21 @@ def test_job_that_cannot_be_aborted_stays_as_it_is(stored, uid):
     assert received(store).workloads.get("rb-j1", before) == before
 
 
+def test_abort_of_a_binding_in_an_exempt_namespace_is_refused():
+    store = Store(EXEMPT)
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
+    assert not store.abort(next(iter(store.bindings)).template)
+
+
+def test_requests_of_commands_are_forgotten_with_the_leadership():
+    store = Store()
+    upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
+    assert store.abort(next(iter(store.bindings)).template)
+    received(store)
+    store.forget_requests()
+    assert received(store).workloads["rb-j1"].hold is None
+
+
 def test_resume_cancels_an_abort_that_is_not_recorded():
     store = Store()
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
