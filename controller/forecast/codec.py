@@ -102,6 +102,8 @@ def _parse(text: str, outcome: Outcome) -> Iterable[Run]:
     for word in text.split():
         match = _RUN.fullmatch(word)
         if match is None or not 1 <= int(match[1]) <= MAX_SECONDS:
-            raise RunTimesError(f"{word[:_MAX_DIGEST]!r} is not a run; runs are written as 1200, 95f or 3600/7200")
+            raise RunTimesError(
+                f"{word[:_MAX_DIGEST]!r} is not a run; runs are written as 1200, 95f, 3600/7200 or 1200@1a2b"
+            )
         estimate = min(int(match[3] or 0), MAX_SECONDS)
         yield Run(int(match[1]), Outcome.FAILED if match[2] else outcome, estimate, match[4] or "")

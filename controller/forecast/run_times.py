@@ -19,7 +19,6 @@ from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice, pairwise
 from math import sqrt
-from operator import itemgetter
 from statistics import NormalDist, fmean
 from typing import NamedTuple
 
@@ -147,7 +146,8 @@ class RunHistory:
         runs = self.evicted if run.outcome is Outcome.EVICTED else self.runs
         if len(runs) == runs.maxlen:
             counts = Counter(other.namespace for other in (*runs, run))
-            largest, _ = max(counts.items(), key=itemgetter(1))
+            # Those of an earlier version, which stored no namespaces, are displaced first.
+            largest = "" if "" in counts else max(counts, key=counts.__getitem__)
             runs.remove(next(other for other in runs if other.namespace == largest))
         runs.append(run)
 

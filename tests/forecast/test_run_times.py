@@ -1,3 +1,4 @@
+from collections import deque
 from itertools import pairwise
 
 import pytest
@@ -7,7 +8,7 @@ from hypothesis import strategies as st
 from controller.forecast import run_times as learned
 from controller.forecast.codec import MAX_BYTES, RunTimesError, decode_run_times, encode_run_times
 from controller.forecast.distribution import Distribution, WeightedTime, with_censored
-from controller.forecast.run_times import JobProfile, Level, Outcome, Run, RunHistory, RunTimes, keys_of
+from controller.forecast.run_times import MAX_RUNS, JobProfile, Level, Outcome, Run, RunHistory, RunTimes, keys_of
 from tests.draws import draws
 
 TRAIN = JobProfile("a", "ml", "train", "nvidia.com/gpu=8")
@@ -130,6 +131,15 @@ def test_runs_of_one_namespace_do_not_displace_others():
     again.record(JobProfile("q", "hostile"), Run(2))
     for key in keys_of(JobProfile("q", "new"))[2:]:
         assert [run.seconds for run in dict(again)[key].runs] == [*range(3600, 3612), *[1] * 11, 2]
+
+
+def test_runs_without_a_namespace_are_displaced_first():
+    """An earlier version stored none."""
+    key = keys_of(JobProfile("q", "new"))[2]
+    run_times = RunTimes({key: RunHistory(deque([Run(86_400)] * MAX_RUNS, MAX_RUNS))})
+    for _ in range(MAX_RUNS):
+        run_times.record(JobProfile("q", "new"), Run(10))
+    assert {run.seconds for run in dict(run_times)[key].runs} == {10}
 
 
 def test_forgotten_runs_no_longer_count_for_their_template():
