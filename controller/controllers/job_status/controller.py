@@ -111,6 +111,7 @@ class JobStatusController:
         if was_enabled or not self._is_active:
             return
         self._reported = dict.fromkeys(self._reported, False)
+        self.on_leading()
         state = self._dependencies.state()
         pending = (workload for workload in state.workloads.values() if workload.state is WorkloadState.PENDING)
         for queue in sorted({workload.queue for workload in pending}):
@@ -142,6 +143,13 @@ class JobStatusController:
             return
         if self._is_active and is_refused_unstarted(binding):
             self._queue(binding.template, refused_status(binding, self._clock()))
+
+    def on_leading(self) -> None:
+        """Queue the statuses of admitted jobs that clusters refuse: the store repeats no condition."""
+        for uid, conditions in self._store.conditions.items():
+            binding = self._store.binding(uid)
+            if binding is not None:
+                self._on_conditions(binding, conditions)
 
     def clear(self) -> None:
         """Drop queued statuses after losing leadership."""
@@ -176,7 +184,7 @@ class JobStatusController:
         self._statuses[key] = status
         if status.reason == StatusReason.ADMITTED:
             self._push(status.since, key)
-        elif known is None:
+        elif known is None or status.is_admitted:
             # Karmada removes the status of a job that is refused, after it has reported the refusal.
             since = status.since + (_RETRY_MS if status.is_admitted else 0)
             self._push(max(since, self._written_at.get(key, -_MIN_REPEAT_MS) + _MIN_REPEAT_MS), key)

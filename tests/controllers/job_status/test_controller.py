@@ -5,6 +5,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from controller.cache.objects import VOLCANO_JOB, TemplateKey
@@ -94,17 +95,20 @@ def test_statuses_enabled_later_are_written_for_unselected_jobs():
     assert events == [Reason.NO_MATCHING_POLICY]
 
 
-def test_refused_job_gets_a_status_after_karmada_has_removed_it():
+@pytest.mark.parametrize("leads_later", [False, True])
+def test_refused_job_gets_a_status_after_karmada_has_removed_it(leads_later):
     async def main() -> ValidatingApi:
         loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
-        workloads = {"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}
-        needed = dependencies(state=lambda: SimpleNamespace(workloads=workloads))
+        workloads, leads = {"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}, not leads_later
+        needed = dependencies(state=lambda: SimpleNamespace(workloads=workloads), may_write=lambda: leads)
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())
         for refused in ({}, {"m1": "no queue 'a'"}):
             bound = objects.binding(paused=False, clusters=["m1"], refused=refused)
             upsert(store, ("jobs", objects.job()), ("bindings", bound))
             store.sync_to(FakeEventHandler(), 0)
+        leads = True
+        controller.on_leading()
         await asyncio.sleep(30)
         running.cancel()
         return api
