@@ -15,7 +15,16 @@ import msgspec
 import structlog
 
 from controller.kube.client import Api
-from controller.kube.errors import ApiError, Conflict, NotFound, ServerError, TooManyRequests, Unauthorized, Unreachable
+from controller.kube.errors import (
+    ApiError,
+    Conflict,
+    Invalid,
+    NotFound,
+    ServerError,
+    TooManyRequests,
+    Unauthorized,
+    Unreachable,
+)
 from controller.kube.events import Event, EventMessage, build_events, observed_count, series_patch
 from controller.kube.timing import Backoff, Clock, wait_until_idle, wall_clock
 
@@ -297,7 +306,8 @@ class EventRecorder:
             except (ApiError, msgspec.MsgspecError) as error:
                 # No permission, a terminating namespace, or a tenant has created an event of this name, to which ours
                 # cannot be added: the events of others must not wait for it.
-                _remember(self._refused_at, event.namespace, time.monotonic())
+                if not isinstance(error, Invalid):
+                    _remember(self._refused_at, event.namespace, time.monotonic())
                 self._count_rejected(event, error)
                 return
             else:
