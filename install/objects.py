@@ -11,7 +11,6 @@ import msgspec
 import structlog
 import yaml
 
-from controller.api.bindings import decode_binding
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUES
 from controller.api.yaml_errors import describe_yaml_error
 from controller.kube.client import Api
@@ -219,10 +218,30 @@ async def _in_use(api: Api, manifest: Manifest) -> str | None:
     return None
 
 
+class _Template(msgspec.Struct, rename="camel"):
+    kind: str = ""
+    api_version: str = ""
+
+
+class _Spec(msgspec.Struct):
+    resource: _Template
+
+
+class _Binding(msgspec.Struct):
+    spec: _Spec
+
+
+_BINDING = msgspec.json.Decoder(_Binding)
+
+
 async def _has_propagated_queues(api: Api) -> bool:
     with suppress(NotFound):
         async for item in api.list_items(CLUSTER_RESOURCE_BINDINGS.path):
-            resource = decode_binding(item).spec.resource
+            try:
+                resource = _BINDING.decode(item).spec.resource
+            except (msgspec.MsgspecError, RecursionError):
+                # It may be that of a queue.
+                return True
             if resource.kind == QUEUES.kind and resource.api_version.startswith(f"{QUEUES.group}/"):
                 return True
     return False
