@@ -213,7 +213,7 @@ system:serviceaccount:{{ $root.Values.karmada.namespace }}:volcano-global-{{ las
 {{/* Arguments of `python -m certs` for the install Job and the rotation CronJobs. */}}
 {{- define "vg.certs.args" -}}
 - --secret-namespace
-- {{ .Release.Namespace }}
+- {{ .Release.Namespace | quote }}
 - --secret-name
 - {{ include "vg.certificate" . }}
 {{- if eq .Values.certs.mode "External" }}
@@ -294,7 +294,7 @@ kind: VolcanoGlobalConfiguration
 {{- $text = $text | replace (printf "kind: User, name: volcano-global-%s}" .) (printf "kind: User, name: '%s'}" (include "vg.user" (list $root .))) -}}
 {{- end -}}
 {{- end -}}
-{{- $text | replace "namespace: karmada-system" (printf "namespace: %s" $root.Values.karmada.namespace)
+{{- $text | replace "namespace: karmada-system" (printf "namespace: %q" $root.Values.karmada.namespace)
   | replace "https://webhook.invalid" (include "vg.url" $root)
   | replace "['batch.volcano.sh/Job']" (include "vg.kinds" $root)
   | replace "['resource-claim-template']" (include "vg.claims" $root) -}}
