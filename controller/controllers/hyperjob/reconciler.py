@@ -27,7 +27,7 @@ from controller.controllers.hyperjob.observed import (
 )
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from controller.controllers.hyperjob.state import HyperJobState, compute_state
-from controller.controllers.hyperjob.status import compute_status, to_json
+from controller.controllers.hyperjob.status import compute_status, shorten, to_json
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound, TooManyRequests, Unauthorized, Unreachable
 from controller.kube.timing import Backoff, Clock, wall_clock
@@ -422,7 +422,7 @@ class Reconciler:
             return
         status = HyperJobStatus(
             phase="Pending",
-            message=f"it cannot be read: {seen.decode_error}",
+            message=shorten(f"it cannot be read: {seen.decode_error}"),
             observed_generation=seen.generation,
             replicated_jobs_status=before.replicated_jobs_status,
             split_count=before.split_count,

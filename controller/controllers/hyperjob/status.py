@@ -46,7 +46,7 @@ def compute_status(
     before = hyperjob.status
     running = sum(part.phase == "Running" for part in state.parts)
     is_finished = state.phase in FINISHED
-    state = _keep_message(hyperjob, replace(state, message=_shorten(state.message)))
+    state = _keep_message(hyperjob, replace(state, message=shorten(state.message)))
     return HyperJobStatus(
         conditions=tuple(_conditions(hyperjob, state, time)),
         replicated_jobs_status=tuple(_job_statuses(hyperjob, state.parts, jobs)),
@@ -68,7 +68,8 @@ def to_json(status: HyperJobStatus) -> dict[str, Any]:
     return status.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
-def _shorten(message: str) -> str:
+def shorten(message: str) -> str:
+    """Return *message*, cut to the length that a status may have."""
     return message if len(message) <= _MAX_MESSAGE else f"{message[: _MAX_MESSAGE - 1]}…"
 
 
