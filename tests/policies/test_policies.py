@@ -144,9 +144,9 @@ def test_tenant_cannot_write_a_binding_in_an_old_version(plane, stored, tenant, 
     assert stored.now() == stored.object
 
 
-def owners(count):
+def owners(count, name="c"):
     common = {"apiVersion": "v1", "kind": "ConfigMap"}
-    references = [{**common, "name": f"c{number}", "uid": f"u{number}"} for number in range(count)]
+    references = [{**common, "name": f"{name}{number}", "uid": f"u{number}"} for number in range(count)]
     return {"metadata": {"ownerReferences": references}}
 
 
@@ -164,6 +164,7 @@ def labels(count):
         pytest.param(labels(50), labels(65), "at most 64 labels", id="labels"),
         pytest.param(finalizers(20), finalizers(21), "at most 20 finalizers", id="finalizers"),
         pytest.param(owners(10), owners(11), "at most 10 owner references", id="owners"),
+        pytest.param(owners(1), owners(1, name="c" * 4096), "at most 4,096 char", id="long-owner"),
         pytest.param(
             annotated({"note": "x" * 16_000}), annotated({"note": "x" * 16_400}), "at most 16,384 char", id="note"
         ),
