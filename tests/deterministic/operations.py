@@ -342,7 +342,8 @@ async def create_cluster(system: System, name: str) -> None:
 
 
 async def restore_cluster(system: System, name: str, capacity: Mapping[str, str]) -> None:
-    """Give a cluster its capacity, and nothing else that uses it."""
+    """Give a cluster its capacity, and nothing else that uses it; it changes, so that no job avoids it (R1)."""
+    await system.merge(kinds.CLUSTERS, ("", name), {"metadata": {"labels": {"restored": str(int(system.loop.time()))}}})
     await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), EXTERNAL: None, READY: None})
 
 
