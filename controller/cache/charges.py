@@ -245,20 +245,13 @@ def _admission(
 ) -> Admission:
     charges = tuple(ClusterCharge(name, _shared(parts[name], requests)) for name in parts)
     charge = _shared(total(parts.values()), requests)
-    return Admission(charge, charges, admitted_at=admitted_at, reported=_is_running_on(binding, {*parts}))
+    running = {progress.cluster for progress in binding.progress if progress.phase is WorkloadPhase.RUNNING}
+    placed = {target.name for target in binding.targets if target.replicas != 0}
+    is_reported = bool(binding.targets) and placed <= running
+    still_running = not is_reported and {*parts} <= running
+    return Admission(charge, charges, admitted_at=admitted_at, reported=is_reported, still_running=still_running)
 
 
 def _shared(amounts: Resources, requests: WorkloadRequests) -> Resources:
     """Return *amounts*; most workloads hold what their template requests, and equal templates share one value."""
     return requests.total if amounts == requests.total else amounts
-
-
-def _is_running_on(binding: CachedBinding, charged: set[ClusterName]) -> bool:
-    """Whether its clusters report it running, so that their summaries include its pods.
-
-    Its clusters are those of *charged* where it is placed; where it is placed on none, it is leaving them.
-    """
-    reported = {progress.cluster: progress.phase for progress in binding.progress}
-    without_replicas = {target.name for target in binding.targets if target.replicas == 0}
-    clusters = {target.name for target in binding.targets} & charged or charged
-    return bool(clusters) and all(reported.get(name) is WorkloadPhase.RUNNING for name in clusters - without_replicas)

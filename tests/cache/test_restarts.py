@@ -60,7 +60,7 @@ LEAVING = {**EVICTED, "phases": {"m1": "Running"}, "spec": {"gracefulEvictionTas
 DELETED = {"deletionTimestamp": CREATED}
 
 
-def preempting() -> tuple[Store, Engine]:
+def preempting(*, cpus: int = 8, used: int = 8) -> tuple[Store, Engine]:
     """Return what a controller knows after a restart, while a victim leaves for a nominated workload."""
     store, state = Store(load_configuration("preemption: {enabled: true, minRuntime: 0s}")), Engine()
     running = {"record": admission_record("rb-other", queue="a", charge=HALF, clusters=("m1",), admitted_at=CREATED)}
@@ -75,7 +75,7 @@ def preempting() -> tuple[Store, Engine]:
     upsert(
         store,
         ("queues", queue("a")),
-        ("clusters", cluster("m1", cpu="8", pods="9", used={"cpu": "8", "pods": "2"})),
+        ("clusters", cluster("m1", cpu=str(cpus), pods="9", used={"cpu": str(used), "pods": "2"})),
         ("priority_classes", priority_class("high", 100)),
         ("jobs", job("victim", requests={"cpu": "4"})),
         ("jobs", job("other", requests={"cpu": "4"})),
@@ -94,6 +94,18 @@ def test_restart_during_a_preemption_evicts_no_other_workload():
         plan = state.plan(now)
         assert (plan.decisions, plan.record_updates) == ((), ())
     assert state.cluster_usage.cluster_state("m1").external_usage == {}
+
+
+def test_external_usage_stays_where_a_summary_precedes_an_end():
+    """The victim's pods have ended; that its binding has left the cluster is observed later."""
+    store, state = preempting(cpus=16, used=12)
+    state.plan(CREATED_MS)
+    assert state.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
+    later = CREATED_MS + 40_000
+    upsert(store, ("clusters", cluster("m1", cpu="16", pods="9", used={"cpu": "8", "pods": "1"})))
+    store.sync_to(state, later)
+    state.plan(later)
+    assert state.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
 
 
 def test_deletion_of_a_leaving_victim_evicts_no_other_workload():

@@ -33,6 +33,8 @@ class ClusterState:
     charged: Resources = EMPTY
     reported: Resources = EMPTY
     """The part of *charged* whose pods the summary is known to include."""
+    still_running: Resources = EMPTY
+    """The part of *charged* of workloads that are leaving and whose pods the first summary includes."""
     external_usage: Resources = EMPTY
     being_evicted: Resources = EMPTY
     """The part of *charged* whose workloads are being evicted (P5)."""

@@ -112,8 +112,8 @@ class ClusterUsage:
         if is_new:
             # The summary may include pods from before the first update; only reported and recent ones explain it.
             cluster_state.recently_freed.forget(now - settle_ms)
-            unexplained = cluster_state.max_external_usage()
-            cluster_state.external_usage = clamp_non_negative(subtract(unexplained, cluster_state.recently_freed.total))
+            explained = add(cluster_state.recently_freed.total, cluster_state.still_running)
+            cluster_state.external_usage = clamp_non_negative(subtract(cluster_state.max_external_usage(), explained))
         cluster_state.refresh_external_usage(now, settle_ms)
         self._end_orphans(cluster_state, now, settle_ms)
         self._touched.add(cluster.name)
@@ -182,8 +182,7 @@ class ClusterUsage:
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
             self._has_changed(cluster_state, gained_capacity=False)
-            if admission.reported:
-                cluster_state.reported = add(cluster_state.reported, cluster_charge.charge)
+            _count_reported(cluster_state, admission, cluster_charge.charge, add)
 
     def assume(self, cluster_charges: Iterable[ClusterCharge]) -> None:
         """Add charges for a trial; ``unassume`` undoes it completely."""
@@ -237,8 +236,7 @@ class ClusterUsage:
             self._touched.add(cluster_state.name)
             self._has_freed(cluster_state)
             self._has_changed(cluster_state, gained_capacity=False)
-            if admission.reported:
-                cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
+            _count_reported(cluster_state, admission, cluster_charge.charge, subtract)
 
     def running_part(self, admission: Admission) -> Admission:
         """Return the part of *admission*, which is charged, that runs: of a resized one what fits its clusters."""
@@ -269,8 +267,7 @@ class ClusterUsage:
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
             self._has_changed(cluster_state, gained_capacity=True)
-            if admission.reported:
-                cluster_state.reported = subtract(cluster_state.reported, cluster_charge.charge)
+            _count_reported(cluster_state, admission, cluster_charge.charge, subtract)
 
     def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
@@ -326,13 +323,12 @@ class ClusterUsage:
 
         Return whether external usage may fall as a result.
         """
-        if before.reported == after.reported:
+        if (before.reported, before.still_running) == (after.reported, after.still_running):
             return False
         cluster_states = [self.cluster_state(cluster_charge.cluster) for cluster_charge in after.cluster_charges]
         for cluster_state, cluster_charge in zip(cluster_states, after.cluster_charges, strict=True):
-            cluster_state.reported = (add if after.reported else subtract)(
-                cluster_state.reported, cluster_charge.charge
-            )
+            _count_reported(cluster_state, before, cluster_charge.charge, subtract)
+            _count_reported(cluster_state, after, cluster_charge.charge, add)
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
         return any(cluster_state.may_external_usage_fall for cluster_state in cluster_states)
@@ -441,3 +437,16 @@ class ClusterUsage:
         touched = [self._states[name].settles_at(settle_ms) for name in self._touched if name in self._states]
         settling = (changes_at for name, (_, changes_at) in self._settling.items() if name not in self._touched)
         return earliest((*touched, *settling))
+
+
+def _count_reported(
+    cluster_state: ClusterState,
+    admission: Admission,
+    charge: Resources,
+    combine: Callable[[Resources, Resources], Resources],
+) -> None:
+    """Add *charge* to, or subtract it from, what the summary is known to include."""
+    if admission.reported:
+        cluster_state.reported = combine(cluster_state.reported, charge)
+    if admission.still_running:
+        cluster_state.still_running = combine(cluster_state.still_running, charge)

@@ -142,6 +142,9 @@ class Admission:
     """The resources of which a resized workload requests more; empty where unknown, so that all count."""
     reported: bool = False
     """The cluster's summary is known to include its pods (``plan`` over files: phase Running)."""
+    still_running: bool = False
+    """It is leaving clusters that report it running: their summaries include its pods, but may lose them before that is
+    observed here."""
     ends_at: int | None = None
     """When the charge expires: the workload was evicted before Karmada placed it (P5). Milliseconds."""
     moved: bool = False
