@@ -3,6 +3,8 @@
 Pure. A cluster refuses most of these Works, for example a change of immutable fields. What it ran before continues.
 """
 
+from collections.abc import Iterable
+
 from msgspec.structs import replace as replace_fields
 
 from controller.cache.objects import CachedBinding, ClusterProgress, WorkloadPhase, is_finished
@@ -40,6 +42,11 @@ def unapplied(binding: CachedBinding) -> tuple[ClusterProgress, ...]:
         return ()
     targets = {target.name for target in binding.targets}
     return tuple(reported for reported in binding.progress if reported.apply_error and reported.cluster in targets)
+
+
+def describe_refusals(refusing: Iterable[ClusterProgress]) -> str:
+    """Return why the Work cannot be applied in each of the clusters of *refusing*."""
+    return "; ".join(f"{reported.cluster}: {reported.apply_error}" for reported in refusing)
 
 
 def is_refused_unstarted(binding: CachedBinding) -> bool:

@@ -11,7 +11,7 @@ import structlog
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDINGS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.store import Store
-from controller.cache.unapplied_works import unapplied
+from controller.cache.unapplied_works import describe_refusals, unapplied
 from controller.engine.plan import Wait
 from controller.engine.reasons import EvictionReason, Reason
 from controller.engine.state.workloads import WorkloadUid
@@ -187,7 +187,7 @@ def _warning_note(binding: CachedBinding, condition: BindingCondition) -> str:
     """Return the text for a condition, with the clusters in the record and in the binding, and what they refuse."""
     before = ", ".join(binding.record.clusters) if binding.record else ""
     after = ", ".join(target.name for target in binding.targets)
-    refusals = "; ".join(f"{reported.cluster}: {reported.apply_error}" for reported in unapplied(binding))
+    refusals = describe_refusals(unapplied(binding))
     facts = {"{before}": before or "none", "{after}": after or "none", "{refusals}": refusals}
     text = BINDING_WARNINGS[condition]
     for name, fact in facts.items():

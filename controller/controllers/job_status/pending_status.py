@@ -11,7 +11,7 @@ import msgspec
 
 from controller.cache.objects import CachedBinding, CachedTemplate, ClusterProgress, StatusReason
 from controller.cache.translate.units import format_time
-from controller.cache.unapplied_works import is_refused_unstarted, unapplied
+from controller.cache.unapplied_works import describe_refusals, is_refused_unstarted, unapplied
 from controller.cache.unbound_jobs import UnboundJobs
 from controller.engine.plan import Wait
 from controller.engine.reasons import Reason
@@ -95,8 +95,7 @@ def refused_status(binding: CachedBinding, now: int) -> PendingStatus:
 
 
 def _refusal_message(refusing: Iterable[ClusterProgress]) -> str:
-    errors = "; ".join(f"{reported.cluster}: {reported.apply_error}" for reported in refusing)
-    return f"admitted, and does not start, because a cluster does not accept it: {errors}"
+    return f"admitted, and does not start, because a cluster does not accept it: {describe_refusals(refusing)}"
 
 
 def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:
