@@ -218,10 +218,14 @@ def confirmation_write(binding: CachedBinding, workload: Workload) -> Write | No
     if workload.admission is None or binding.record is None or not binding.record.admits or binding.is_suspended:
         return None
     record = confirmed_record(workload, workload.admission, before=binding.record, targets=binding.targets)
+    return _record_write(binding, record)
+
+
+def _record_write(binding: CachedBinding, record: AdmissionRecord) -> Write:
+    """Return the write that updates the record of an admitted binding."""
     patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
-    clusters, recorded = tuple(record.clusters), _recorded_admission(record)
-    made = _binding_write("record", patch, binding, queue=workload.queue)
-    return replace_fields(made, clusters=clusters, recorded=recorded)
+    made = _binding_write("record", patch, binding, queue=record.queue)
+    return replace_fields(made, clusters=tuple(record.clusters), recorded=_recorded_admission(record))
 
 
 def _recorded_admission(record: AdmissionRecord | None) -> str:
@@ -306,9 +310,7 @@ def _phase_repair(
     if binding.record is None or not binding.record.admits or binding.is_suspended:
         return None
     record = replace_fields(binding.record, last_phase=phase_to_record(binding, has_run=workload.has_run))
-    patch = patches.update_admitted_record(binding, write_record(binding.uid, record))
-    made = _binding_write("record", patch, binding, queue=record.queue)
-    return replace_fields(made, clusters=tuple(record.clusters), recorded=_recorded_admission(record))
+    return _record_write(binding, record)
 
 
 def _resume_write(binding: CachedBinding) -> Write:
