@@ -312,14 +312,15 @@ class Store(ObjectCollections):
         """
         result = []
         for binding in self._bindings_of(template, template_uid):
-            if is_aborted(binding) or self._assumed.outcomes(binding.uid):
+            requested, is_written = self._requested.get(binding.uid), bool(self._assumed.outcomes(binding.uid))
+            if is_aborted(binding) or (requested == "abort" and is_written):
                 # Its abort is recorded, or perhaps being written.
-                was_requested = self._requested.get(binding.uid) == "abort"
-                if is_aborted(binding) or was_requested:
-                    self._requested[binding.uid] = "resume"
-                    result.append(binding.uid)
-            elif self._requested.pop(binding.uid, None) is not None:
-                result.append(binding.uid)
+                self._requested[binding.uid] = "resume"
+            elif requested is not None and not is_written:
+                del self._requested[binding.uid]
+            else:
+                continue
+            result.append(binding.uid)
         self.mark_changed(result)
         self._notify_change()
         return bool(result)
