@@ -400,10 +400,11 @@ def _division_refusal(
             free = capacity.headroom.get(resource, 0)
             return Refusal(Reason.INSUFFICIENT_CAPACITY, resource, request[resource], free, cluster=capacity.name)
     room = sum(capacity_by_cluster.values())
-    by_sum = {capacity.name: _replicas_by_sum(requirements, capacity) for capacity in candidates}
-    if room < requirements.replicas and divide(requirements, by_sum, clusters) is not None:
-        subject = f"the nodes of its candidate clusters hold {room} of its {requirements.replicas} replicas"
-        return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+    if room < requirements.replicas:
+        by_sum = {capacity.name: _replicas_by_sum(requirements, capacity) for capacity in candidates}
+        if divide(requirements, by_sum, clusters) is not None:
+            subject = f"the nodes of its candidate clusters hold {room} of its {requirements.replicas} replicas"
+            return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
     return insufficient_capacity(requirements, candidates)
 
 
