@@ -38,7 +38,7 @@ _REFUSED_SECONDS = 30.0
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 
-_Box = OrderedDict[tuple[str, str], EventMessage]
+_MessagesByKey = OrderedDict[tuple[str, str], EventMessage]
 
 
 class _MessagesByNamespace:
@@ -46,18 +46,18 @@ class _MessagesByNamespace:
 
     def __init__(self) -> None:
         self.size = 0
-        self._boxes: dict[str, _Box] = {}
+        self._by_namespace: dict[str, _MessagesByKey] = {}
         self._by_count: dict[int, dict[str, None]] = {}
         """Namespaces by their number of messages."""
         self._largest = 0
         """The largest number of messages of a namespace."""
 
     def __contains__(self, message: EventMessage) -> bool:
-        return message.key in self._boxes.get(message.namespace, ())
+        return message.key in self._by_namespace.get(message.namespace, ())
 
     def count(self, namespace: str) -> int:
         """Return the number of messages of *namespace*."""
-        return len(self._boxes.get(namespace, ()))
+        return len(self._by_namespace.get(namespace, ()))
 
     def has_most(self, namespace: str) -> bool:
         """Return whether no other namespace has more messages than *namespace*."""
@@ -65,25 +65,25 @@ class _MessagesByNamespace:
 
     def put(self, message: EventMessage) -> None:
         """Add *message*, or let it replace the one with its key."""
-        box = self._boxes.setdefault(message.namespace, OrderedDict())
-        before = len(box)
-        box[message.key] = message
-        self._count_changed(message.namespace, before, len(box))
+        messages = self._by_namespace.setdefault(message.namespace, OrderedDict())
+        before = len(messages)
+        messages[message.key] = message
+        self._count_changed(message.namespace, before, len(messages))
 
     def discard(self, namespace: str, key: tuple[str, str]) -> None:
         """Remove the message of *namespace* with that key, if there is one."""
-        box = self._boxes.get(namespace)
-        if box is not None and key in box:
-            del box[key]
-            self._count_changed(namespace, len(box) + 1, len(box))
+        messages = self._by_namespace.get(namespace)
+        if messages is not None and key in messages:
+            del messages[key]
+            self._count_changed(namespace, len(messages) + 1, len(messages))
 
     def pop(self, namespace: str) -> EventMessage | None:
         """Remove and return the oldest message of *namespace*, ``None`` if it has none."""
-        box = self._boxes.get(namespace)
-        if box is None:
+        messages = self._by_namespace.get(namespace)
+        if messages is None:
             return None
-        _, message = box.popitem(last=False)
-        self._count_changed(namespace, len(box) + 1, len(box))
+        _, message = messages.popitem(last=False)
+        self._count_changed(namespace, len(messages) + 1, len(messages))
         return message
 
     def drop(self) -> EventMessage | None:
@@ -99,7 +99,7 @@ class _MessagesByNamespace:
         if after:
             self._by_count.setdefault(after, {})[namespace] = None
         else:
-            del self._boxes[namespace]
+            del self._by_namespace[namespace]
         if before and not self._by_count[before]:
             del self._by_count[before]
         self._largest = max(self._largest, after)
@@ -129,9 +129,9 @@ class EventQueue:
         if message.topic == "admitted":
             self._normal.discard(message.namespace, (message.uid, "waits"))
         is_urgent = message.topic in {"evicted", "warned"}
-        box = self._urgent if is_urgent else self._normal
+        messages = self._urgent if is_urgent else self._normal
         dropped = None
-        if message not in box and len(self) >= self.capacity:
+        if message not in messages and len(self) >= self.capacity:
             if message.topic == "waits" and self.would_drop(message.namespace):
                 return message
             dropped = self._normal.drop()
@@ -139,7 +139,7 @@ class EventQueue:
                 dropped = self._urgent.drop()
             if dropped is None:
                 return message
-        box.put(message)
+        messages.put(message)
         self._turns.setdefault(message.namespace)
         return dropped
 
