@@ -11,7 +11,7 @@ import msgspec
 import structlog
 import yaml
 
-from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUES
+from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, QUEUES, binding_name
 from controller.api.yaml_errors import describe_yaml_error
 from controller.kube.client import Api
 from controller.kube.errors import ApiError, Conflict, NotFound
@@ -209,8 +209,8 @@ async def _in_use(api: Api, manifest: Manifest) -> str | None:
     if manifest["kind"] == "CustomResourceDefinition":
         return await _has_any(api, _collection_of(manifest), f"{manifest['spec']['names']['plural']} still exist")
     if manifest["kind"] == "Queue":
-        binding = f"{CLUSTER_RESOURCE_BINDINGS.path}/{manifest['metadata']['name']}-queue"
-        if await find(api, binding) is not None:
+        binding = binding_name(manifest["metadata"]["name"], QUEUES.kind)
+        if await find(api, CLUSTER_RESOURCE_BINDINGS.item_path("", binding)) is not None:
             return "it is propagated to member clusters, where Volcano does not let it be deleted"
         return await _has_any(api, "/apis/batch.volcano.sh/v1alpha1/jobs", "Volcano Jobs still exist")
     if manifest["kind"] == "ClusterOverridePolicy" and await _has_propagated_queues(api):
