@@ -41,12 +41,16 @@ class WithVersion(Traffic):
 
 
 class Plane(MemoryControlPlane):
-    def __init__(self):
+    """A control plane with the installed policy and queue; it *propagates* the queue where that is set."""
+
+    def __init__(self, *, propagates=False):
         known = [OVERRIDES, BINDINGS, kinds.QUEUES, kinds.JOBS, kinds.LEASES, DEFINITIONS]
         super().__init__(known, asyncio.get_running_loop().time)
         self.api = connect(self.server, WithVersion())
         self.send("POST", "/apis/policy.karmada.io/v1alpha1/clusteroverridepolicies", POLICY)
         self.send("POST", "/apis/scheduling.volcano.sh/v1beta1/queues", QUEUE)
+        if propagates:
+            self.propagate()
 
     def propagate(self):
         resource = {"apiVersion": QUEUE["apiVersion"], "kind": "Queue", "name": "default"}
@@ -66,9 +70,7 @@ class Plane(MemoryControlPlane):
 @pytest.mark.parametrize("propagated", [True, False])
 @virtual_time
 async def test_overrides_stay_while_queues_are_propagated(propagated):
-    plane = Plane()
-    if propagated:
-        plane.propagate()
+    plane = Plane(propagates=propagated)
     await prune(plane.api, [], kinds=["ClusterOverridePolicy"])
     assert ("volcano-global-queues" in plane.names()) == propagated
 
@@ -76,9 +78,7 @@ async def test_overrides_stay_while_queues_are_propagated(propagated):
 @pytest.mark.parametrize("propagated", [True, False])
 @virtual_time
 async def test_queue_in_member_clusters_is_not_deleted(propagated):
-    plane = Plane()
-    if propagated:
-        plane.propagate()
+    plane = Plane(propagates=propagated)
     await delete_all(plane.api, [POLICY, QUEUE])
     assert plane.names() == ({"volcano-global-queues", "default"} if propagated else set())
 
