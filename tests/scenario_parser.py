@@ -71,7 +71,8 @@ TASK = "name replicas minAvailable containers init overhead requests limits prio
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
     "asks gang replicas tasks minAvailable classes on charge shown adopted resized ran evictions preserved never held "
-    "endsLate group reserved started unplaced moved attempts excludedClusters runs"
+    "endsLate group reserved started unplaced moved attempts excludedClusters retryableClusters"
+    " runs"
 )
 POLICY = (
     "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille resize "
@@ -226,6 +227,7 @@ def shape(written: Mapping[str, Any]) -> SchedulingRequirements:
         evicting_from=frozenset(names(written.get("evictingFrom"))),
         current_clusters=frozenset(names(written.get("runsOn"))),
         excluded_clusters=frozenset(names(written.get("excludedClusters"))),
+        retryable_clusters=frozenset(names(written.get("retryableClusters"))),
     )
 
 

@@ -309,6 +309,8 @@ class ClusterPreferences(NamedTuple):
     preferred: tuple[ClusterName, ...] = ()
     data_clusters: frozenset[ClusterName] | None = None
     excluded: frozenset[ClusterName] = frozenset()
+    retryable: frozenset[ClusterName] = frozenset()
+    """Those of the excluded ones that it may be tried on where no other cluster can ever hold it."""
 
 
 class RequirementsBuilder:
@@ -355,6 +357,7 @@ class RequirementsBuilder:
                     preferred_clusters=preferences.preferred,
                     data_clusters=preferences.data_clusters,
                     excluded_clusters=preferences.excluded,
+                    retryable_clusters=preferences.retryable,
                 ),
                 requests,
                 binding.placement,

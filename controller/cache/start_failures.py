@@ -2,13 +2,15 @@
 
 Pure. A binding's record names the excluded clusters, each with a fingerprint; the exclusion holds while the cluster has
 the same fingerprint. Other workloads of the namespace with equal requests skip these clusters too, until a workload
-stops running there, because its nodes have more free capacity then. A restart forgets that a cluster changed in
-between, such expiry, and that a workload has run if its status does not report its past.
+stops running there, because its nodes have more free capacity then; where no other cluster can ever hold it, the
+workload itself is tried there again, too. A restart forgets that a cluster changed in between, such expiry, and that a
+workload has run if its status does not report its past.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import fields
 from hashlib import blake2b
+from typing import NamedTuple
 
 from controller.cache.assumed_writes import AssumedEviction, AssumedOutcome
 from controller.cache.index import Index
@@ -28,6 +30,14 @@ _STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}
 
 FailureKey = tuple[str, WorkloadRequests]
 """A namespace and the requests of a workload."""
+
+
+class ExcludedClusters(NamedTuple):
+    """Where a workload is not tried, because it or an equal one did not start there."""
+
+    names: frozenset[ClusterName] = _NO_CLUSTERS
+    retryable: frozenset[ClusterName] = _NO_CLUSTERS
+    """Those where only the workload itself did not start and one has ended since."""
 
 
 class SharedStartFailures:
@@ -50,6 +60,10 @@ class SharedStartFailures:
     def clusters(self, key: FailureKey) -> frozenset[ClusterName]:
         """Return where workloads with this *key* did not start."""
         return frozenset(self._failed.get(key, _NO_CLUSTERS))
+
+    def expired(self, uid: WorkloadUid) -> Collection[ClusterName]:
+        """Return where a workload has ended since *uid* did not start there."""
+        return self._expired.get(uid, _NO_CLUSTERS)
 
     def pop_changed_namespaces(self) -> set[str]:
         """Return the namespaces with exclusions that changed since the last call."""
@@ -159,19 +173,22 @@ class StartFailures:
         binding: CachedBinding,
         outcomes: Iterable[AssumedOutcome],
         resolve_requests: Callable[[], WorkloadRequests | None],
-    ) -> frozenset[ClusterName]:
+    ) -> ExcludedClusters:
         """Return where a workload is not tried: where it, or an equal one of its namespace, did not start.
 
         The failures of others concern only workloads that are not admitted.
         """
-        has_run, recorded = self.has_run(binding), recorded_exclusions(binding, outcomes)
-        own = self.excluded_clusters(binding.uid, {} if has_run else recorded)
+        runs_on, recorded = self._clusters_with_runs(binding), recorded_exclusions(binding, outcomes)
+        own = self.excluded_clusters(binding.uid, {} if self.has_run(binding) else recorded)
         if not recorded and not self.shared:
-            return own
+            return ExcludedClusters(own)
         requests = resolve_requests()
         key = (binding.template.namespace, requests) if requests is not None else None
-        self.shared.update(binding.uid, key, self._unchanged(recorded))
-        return own if key is None or binding.targets or not binding.is_suspended else own | self.shared.clusters(key)
+        self.shared.update(binding.uid, key, [name for name in self._unchanged(recorded) if name not in runs_on])
+        if key is None or binding.targets or not binding.is_suspended:
+            return ExcludedClusters(own)
+        others = self.shared.clusters(key)
+        return ExcludedClusters(own | others, own.intersection(self.shared.expired(binding.uid)) - others)
 
     def excluded_clusters(self, uid: WorkloadUid, recorded: Mapping[ClusterName, str]) -> frozenset[ClusterName]:
         """Return which of the *recorded* clusters are unchanged, so that the workload is not tried there."""

@@ -478,6 +478,9 @@ class Store(ObjectCollections):
         uid = binding.uid
         placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
         outcomes = self._assumed.outcomes(uid)
+        excluded = self.start_failures.exclusions(
+            binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
+        )
         return LocalState(
             outcomes,
             backoff=self._backoff(binding, now),
@@ -485,9 +488,8 @@ class Store(ObjectCollections):
             retry_requested=self._requested.get(uid) == "resume",
             abort_requested=self._requested.get(uid) == "abort",
             has_run=self.start_failures.has_run(binding),
-            excluded_clusters=self.start_failures.exclusions(
-                binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
-            ),
+            excluded_clusters=excluded.names,
+            retryable_clusters=excluded.retryable,
             data=self.data_requirement(binding),
             has_leftover_work=self._has_leftover_work(binding, now),
             evicted_by_others=uid in self._evicted_by_others,

@@ -98,6 +98,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """It runs, or has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters in which it did not start and which have not changed since (R1)."""
+    retryable_clusters: frozenset[ClusterName] = frozenset()
+    """Those of them where a workload has ended since."""
     data: DataRequirement = NO_DATA
     """What its DataSourceClaims require."""
     has_leftover_work: bool = False
@@ -349,7 +351,8 @@ def _preferences(inputs: _Inputs) -> ClusterPreferences:
     preferred = template.preferred if template else ()
     # The preference of its HyperJob comes first (C3).
     preferred = (*preferred, *data.preferred) if data.preferred else preferred
-    return ClusterPreferences(preferred, data.clusters, inputs.local_state.excluded_clusters)
+    local = inputs.local_state
+    return ClusterPreferences(preferred, data.clusters, local.excluded_clusters, local.retryable_clusters)
 
 
 def _observed_status(inputs: _Inputs) -> _Status:

@@ -119,6 +119,7 @@ def _again(workload: Workload, number: int, copy: int) -> Workload:
         requirements=replace(
             workload.requirements,
             excluded_clusters=frozenset(),
+            retryable_clusters=frozenset(),
             current_clusters=frozenset(),
             evicting_from=frozenset(),
         ),

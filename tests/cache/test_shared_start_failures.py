@@ -36,6 +36,10 @@ class Stage:
         self.store.sync_to(self.state, 0)
         return set(self.state.workloads[WorkloadUid(f"rb-{name}")].requirements.excluded_clusters)
 
+    def admitted(self) -> set[str]:
+        self.store.sync_to(self.state, 0)
+        return {decision.workload.name for decision in self.state.plan(0).decisions}
+
 
 def test_equal_workload_of_the_namespace_skips_failed_cluster():
     stage = Stage()
@@ -123,6 +127,47 @@ def test_finished_workload_lets_equal_workloads_retry_there(deleted):
         stage.add("runs", **running, phases={"m1": "Completed"})
     assert stage.excluded_clusters("equal") == set()
     assert stage.excluded_clusters("failed") == {"m1"}
+
+
+def test_workload_without_another_cluster_retries_after_an_end():
+    stage = Stage()
+    running = {"paused": False, "clusters": ["m1"]}
+    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.add("equal")
+    assert stage.admitted() == set()
+    stage.add("runs", **running, phases={"m1": "Completed"})
+    assert stage.admitted() == {"failed", "equal"}
+
+
+def test_end_before_the_failed_start_allows_no_retry():
+    stage = Stage()
+    running = {"paused": False, "clusters": ["m1"]}
+    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.excluded_clusters("failed")
+    stage.add("runs", **running, phases={"m1": "Completed"})
+    stage.excluded_clusters("failed")
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction())
+    stage.store.roll_back(WorkloadUid("rb-failed"), None)
+    assert stage.admitted() == set()
+
+
+def test_later_failed_start_of_an_equal_workload_stops_retries():
+    stage = Stage()
+    running = {"paused": False, "clusters": ["m1"]}
+    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.excluded_clusters("failed")
+    stage.add("runs", **running, phases={"m1": "Completed"})
+    stage.excluded_clusters("failed")
+    stage.add("equal", record=stage.failed.replace("rb-failed", "rb-equal"))
+    assert stage.admitted() == set()
+
+
+def test_workload_that_runs_excludes_its_cluster_for_no_other():
+    """Its record names the cluster until it is written again."""
+    stage = Stage()
+    stage.add("failed", record=stage.failed, paused=False, clusters=["m1"], phases={"m1": "Running"})
+    stage.add("equal")
+    assert stage.excluded_clusters("equal") == set()
 
 
 def test_exclusion_stays_while_failed_workload_runs_elsewhere():

@@ -53,8 +53,8 @@ from controller.controllers.hyperjob.preview import Preview
 from controller.controllers.hyperjob.split import requests_of_parts
 from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
-from controller.engine.placement.feasibility_cache import feasibility
-from controller.engine.placement.filter import Candidates, Exclusion, candidates
+from controller.engine.placement.feasibility_cache import candidates_now, feasibility
+from controller.engine.placement.filter import Candidates, Exclusion
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.plan import Evict
 from controller.engine.reasons import Refusal, precedence
@@ -108,7 +108,7 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
 def candidate_reports(snapshot: Snapshot, workload: Workload) -> tuple[CandidateReport, ...]:
     """Return all clusters as *workload* finds them after the plan, candidates first, sorted by name."""
     cluster_usage, requirements = snapshot.state.cluster_usage, workload.requirements
-    candidate_set = candidates(requirements, cluster_usage.clusters)
+    candidate_set = candidates_now(requirements, cluster_usage)
     planned = snapshot.state.workloads.get(workload.uid, workload)
     clusters = (_as_found_by(planned, cluster) for cluster in cluster_usage)
     reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in clusters]

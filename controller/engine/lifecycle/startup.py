@@ -277,7 +277,11 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
     return replace(
         workload,
         state=WorkloadState.PENDING,
-        requirements=replace(workload.requirements, excluded_clusters=frozenset(back_off.excluded_clusters)),
+        requirements=replace(
+            workload.requirements,
+            excluded_clusters=frozenset(back_off.excluded_clusters),
+            retryable_clusters=frozenset(),
+        ),
         hold=back_off.refusal,
         details=workload.details.after_eviction(taken_back=True),
     )

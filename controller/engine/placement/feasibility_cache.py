@@ -72,7 +72,7 @@ def feasibility(
     if not potential.names:
         return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
     refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
-    now = find(requirements, clusters)
+    now = candidates_now(requirements, cluster_usage, find)
     if refusal is not None and now.names and now.names != potential.names:
         # Karmada uses these: clusters of a later term, or fewer copies while a cluster does not match (C1, D5).
         fits_now = _exceeds_every_cluster(requirements, now.names, cluster_usage) is None
@@ -85,6 +85,20 @@ def feasibility(
     # Mostly none, and then the tuple is shared with all equal placements.
     others = tuple(name for name in _used_by_karmada(now) if name not in known)
     return Feasibility(names, copies(requirements, now.names or potential.names), refusal, potential.names + others)
+
+
+def candidates_now(
+    requirements: SchedulingRequirements, cluster_usage: ClusterUsage, find: FindCandidates = candidates
+) -> Candidates:
+    """Return the ``candidates`` of *requirements*, with retryable ones where no others can ever hold it (R1)."""
+    now = find(requirements, cluster_usage.clusters)
+    if not requirements.retryable_clusters:
+        return now
+    if now.names and _exceeds_every_cluster(requirements, now.names, cluster_usage) is None:
+        return now
+    excluded = requirements.excluded_clusters - requirements.retryable_clusters
+    retrying = replace(requirements, excluded_clusters=excluded, retryable_clusters=frozenset())
+    return find(retrying, cluster_usage.clusters)
 
 
 def _used_by_karmada(now: Candidates) -> Iterator[ClusterName]:

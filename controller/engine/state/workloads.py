@@ -76,6 +76,8 @@ class SchedulingRequirements:
     """Clusters that hold all its data; ``None`` where data do not restrict it (C6)."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters excluded after a failed start, until they change (R1)."""
+    retryable_clusters: frozenset[ClusterName] = frozenset()
+    """Those of ``excluded_clusters`` that are candidates where no other cluster can ever hold it (R1)."""
     reserved_clusters: tuple[ReservedCluster, ...] = ()
     """Clusters kept free for advance reservations, by name (O11); set by ``Engine`` only."""
     amounts_reserved_by: tuple[str, ...] = ()
@@ -111,6 +113,7 @@ class SchedulingRequirements:
             self.evicting_from,
             self.data_clusters,
             self.excluded_clusters,
+            self.retryable_clusters,
             self.reserved_clusters,
             self.amounts_reserved_by,
             self.preferred_clusters,
