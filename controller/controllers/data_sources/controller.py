@@ -236,13 +236,13 @@ class DataSourceController:
             self._backoffs.pop(item, None)
         except Conflict:
             # It has changed; the informer delivers the new version.
-            self._items.add(item, seconds=_COLLECT_SECONDS)
+            self._items.retry(item, _COLLECT_SECONDS)
         except ApiError as error:
             delay = self._backoffs.setdefault(item, Backoff(initial=0.5, maximum=30)).next_delay(
                 at_least=error.retry_after
             )
             log.warning("data dependency not written", item=str(item), error=str(error), again_in=round(delay, 2))
-            self._items.add(item, seconds=delay)
+            self._items.retry(item, delay)
         else:
             self._backoffs.pop(item, None)
 

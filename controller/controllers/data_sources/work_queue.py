@@ -28,13 +28,22 @@ class WorkQueue(Generic[T]):
         self._count = 0
         self._active: set[T] = set()
         self._again: dict[T, float] = {}
+        self._retries: dict[T, float] = {}
+        """Delays of active items that are to be retried."""
+        self._delayed: set[T] = set()
+        """Items that are not processed before they are due, also if they are added again."""
         self._wake = asyncio.Event()
 
     def __len__(self) -> int:
         return len(self._ready) + len(self._due) + len(self._active)
 
     def add(self, item: T, *, seconds: float = 0) -> None:
-        """Let *item* be processed after *seconds*, or earlier if it is due earlier already."""
+        """Let *item* be processed after *seconds*, or earlier if it is due earlier already.
+
+        An item that is to be retried is not processed before its delay has passed.
+        """
+        if item in self._delayed:
+            return
         if item in self._active:
             self._again[item] = min(seconds, self._again.get(item, seconds))
             return
@@ -52,6 +61,10 @@ class WorkQueue(Generic[T]):
             heapq.heappush(self._heap, (at, self._count, item))
             self._wake.set()
 
+    def retry(self, item: T, seconds: float) -> None:
+        """Let *item*, which is being processed, be processed again after *seconds*, whatever is added meanwhile."""
+        self._retries[item] = seconds
+
     async def get(self) -> T:
         """Return the next due item; the caller must call ``done`` after processing it."""
         while True:
@@ -59,6 +72,7 @@ class WorkQueue(Generic[T]):
             if self._ready:
                 item = next(iter(self._ready))
                 del self._ready[item]
+                self._delayed.discard(item)
                 self._active.add(item)
                 if self._ready:
                     self._wake.set()
@@ -74,8 +88,11 @@ class WorkQueue(Generic[T]):
     def done(self, item: T) -> None:
         """End the processing of *item*; it is added again if that was requested meanwhile."""
         self._active.discard(item)
-        again = self._again.pop(item, None)
-        if again is not None:
+        again, retry = self._again.pop(item, None), self._retries.pop(item, None)
+        if retry is not None:
+            self.add(item, seconds=retry)
+            self._delayed.add(item)
+        elif again is not None:
             self.add(item, seconds=again)
 
     def _move_due(self) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -459,6 +460,35 @@ async def test_workload_without_claim_causes_no_request(harness: Harness) -> Non
     harness.binding("test-app")
     await settled(harness)
     assert len(harness.api.requests) > 1
+
+
+@simulated()
+async def test_changes_during_a_conflict_cause_no_retry_at_once(harness: Harness) -> None:
+    """Karmada changes the binding while its affinity is written, and again after the conflict."""
+    path, times = f"{BINDINGS}/test-app-deployment", []
+    refused = [(409, "the object has been modified")] * 2
+
+    def change(cluster: str) -> None:
+        harness.send("PATCH", path, {"spec": {"clusters": [{"name": cluster, "replicas": 1}]}})
+        harness.send("PATCH", path, {"spec": {"clusters": None}})
+
+    def refuse(call: Call) -> tuple[int, str] | None:
+        if not call.is_write or call.request.path != path:
+            return None
+        times.append(asyncio.get_running_loop().time())
+        if not refused:
+            return None
+        change("m1")
+        asyncio.get_running_loop().call_later(0.1, change, "m2")
+        return refused.pop()
+
+    harness.claim("c", workload=DEPLOYMENT)
+    await settled(harness)
+    harness.api.error = refuse
+    harness.binding("test-app")
+    await settled(harness)
+    assert [round(later - before) for before, later in pairwise(times)] == [1, 1]
+    assert excluded(harness) == ["m2", "m3"]
 
 
 @simulated()
