@@ -119,6 +119,13 @@ class TemplateTask(PassthroughModel):
         size = self.partition_policy.partition_size if self.partition_policy else None
         return size if size and size > 0 and self.replicas % size == 0 else 1
 
+    @property
+    def effective_min_available(self) -> int:
+        """Number of pods of the task that must run, with Volcano's default: those of its minimum partitions, or all."""
+        policy = self.partition_policy
+        partitions = max(policy.min_partitions or 0, 0) * max(policy.partition_size or 0, 0) if policy else 0
+        return (partitions or self.replicas) if self.min_available is None else self.min_available
+
     def resized(self, replicas: int, minimum: int | None) -> Self:
         """Return the task with *replicas* pods and that minimum; a minimum of partitions is scaled with them."""
         changes: dict[str, Any] = {"replicas": replicas}

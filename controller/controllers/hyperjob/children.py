@@ -191,7 +191,8 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> 
         "tasks": tasks,
         "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
     }
-    if template.min_available is not None and job.split_policy is not None:
+    if job.split_policy is not None or not template.min_available:
+        # Explicit also where it is the default: what a webhook has set would not follow a changed number of pods.
         changes["min_available"] = part_minimum(template, sum(context.before), tasks)
     dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return dumped

@@ -47,24 +47,25 @@ def distribute(template: JobSpec, counts: Sequence[int]) -> list[PodCounts]:
     return shares
 
 
-def part_minimum(template: JobSpec, before: int, tasks: Sequence[TemplateTask]) -> int | None:
-    """Return the gang minimum of a part of *tasks*, after parts with *before* pods in total; ``None`` if unset.
+def part_minimum(template: JobSpec, before: int, tasks: Sequence[TemplateTask]) -> int:
+    """Return the gang minimum of a part of *tasks*, after parts with *before* pods in total.
 
     Pro rata: the minimums of all parts add up to the template's, but each part keeps at least one pod. If the
     template's minimum covers the minimums of its tasks, a part's does too, because Volcano ignores the task minimums
     otherwise.
     """
     if not template.min_available or not template.total_pods:
-        return template.min_available
+        return default_minimum(tasks)
     whole, all_pods = template.min_available, template.total_pods
     pods = sum(task.replicas for task in tasks)
     share = whole * (before + pods) // all_pods - whole * before // all_pods
-    covered = _sum_of_minimums(tasks) if whole >= _sum_of_minimums(template.tasks) else 0
+    covered = default_minimum(tasks) if whole >= default_minimum(template.tasks) else 0
     return min(max(share, covered, 1), pods)
 
 
-def _sum_of_minimums(tasks: Sequence[TemplateTask]) -> int:
-    return sum(task.replicas if task.min_available is None else task.min_available for task in tasks)
+def default_minimum(tasks: Sequence[TemplateTask]) -> int:
+    """Return Volcano's gang minimum of a job of *tasks* that names none: the minimums of its tasks together."""
+    return sum(task.effective_min_available for task in tasks)
 
 
 def task_minimum(task: TemplateTask, before: int, pods: int) -> int | None:

@@ -333,3 +333,21 @@ async def test_running_part_is_resized_or_recreated_for_new_image(harness):
     assert (harness.uids()["llm-t-0"], harness.job("llm-t-0")["spec"]["tasks"][0]["replicas"]) == (uid, 3)
     await harness.change(replicatedJobs=[replicated("t", task(replicas=5, cpu="2"), splitPolicy=policy)])
     assert harness.uids()["llm-t-0"] != uid
+
+
+@pytest.mark.parametrize(
+    ("fields", "minimums"),
+    [
+        pytest.param({}, [4, 2, 6], id="all-pods"),
+        pytest.param({"minAvailable": 0}, [0, 0, 0], id="of-its-task"),
+        pytest.param({"partitionPolicy": {"partitionSize": 2, "minPartitions": 1}}, [2, 2, 2], id="of-its-partitions"),
+    ],
+)
+async def test_default_gang_minimum_follows_the_number_of_pods(harness, fields, minimums):
+    """One that the webhook had set would stay: above the pods of a smaller part, which is refused."""
+    seen = []
+    for replicas in (4, 2, 6):
+        job = replicated("t", task(replicas=replicas, **fields))
+        await (harness.change(replicatedJobs=[job]) if seen else harness.start(document(job)))
+        seen.append(harness.job("llm-t-0")["spec"]["minAvailable"])
+    assert seen == minimums
