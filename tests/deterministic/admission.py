@@ -30,11 +30,6 @@ def _spec(obj: Object | None) -> Any:
     return (obj or {}).get("spec")
 
 
-def _queue(obj: Object | None) -> Any:
-    spec = _spec(obj)
-    return spec.get("queue") if isinstance(spec, dict) else None
-
-
 def _is_gated(_: str, new: Object | None, __: Object | None) -> bool:
     resource = ((new or {}).get("spec") or {}).get("resource") or {}
     group = str(resource.get("apiVersion", "")).rpartition("/")[0]
@@ -43,7 +38,6 @@ def _is_gated(_: str, new: Object | None, __: Object | None) -> bool:
 
 CONDITIONS: Mapping[str, Callable[[str, Object | None, Object | None], bool]] = {
     "gated-kind": _is_gated,
-    "created-or-queue-written": lambda operation, new, old: operation == "CREATE" or _queue(new) != _queue(old),
     "spec-written": lambda operation, new, old: operation == "CREATE" or _spec(new) != _spec(old),
 }
 """What the match conditions of the chart's webhook configurations compute, by their name."""

@@ -335,6 +335,23 @@ def test_update_without_queue_stays_in_the_default_queue(before, written, stored
     assert response.outcome is (Outcome.ALLOWED if stored == before else Outcome.DENIED)
 
 
+def test_manifest_that_is_applied_again_keeps_its_defaults():
+    """The task has no name, the pods use the network of their host, and a plugin needs another one."""
+    pods = {"template": {"spec": {"hostNetwork": True, "containers": [container()], "restartPolicy": "Never"}}}
+    written = without_defaults({"replicas": 2} | pods, plugins={"pytorch": []})
+    stored, _ = mutated(written)
+    assert mutated(written, old=stored)[0] == stored
+    resized, _ = mutated(without_defaults({"replicas": 4} | pods, plugins={"pytorch": []}), old=stored)
+    assert resized["spec"]["tasks"][0]["name"] == "default0"
+    assert validate(resized, old=stored).outcome is Outcome.ALLOWED
+
+
+@pytest.mark.parametrize("old", [on_host(), on_host(dnsPolicy="Default")], ids=["without-defaults", "other-value"])
+def test_update_sets_no_default_that_the_job_does_not_have(old):
+    new = without_defaults({"template": {"spec": {"hostNetwork": True}}, "name": "x"}, queue="b", maxRetry=9)
+    assert mutated(new, old=old)[1] == []
+
+
 def test_mutation_is_idempotent_and_leaves_other_fields():
     template = {"spec": {"containers": [{"name": "x", "env": [{"name": "A"}]}]}}
     whole, _ = mutated(without_defaults({"replicas": 2, "template": template}, {}, plugins={"mpi": []}, minSuccess=1))

@@ -9,6 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from itertools import islice
+from typing import Any
+
+import msgspec
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
@@ -46,6 +49,7 @@ HOST_DNS = "ClusterFirstWithHostNet"
 _MAX_VIOLATIONS = 10
 #: Stands for the suffix of a generated name, which the API server adds after admission.
 _GENERATED_SUFFIX = "xxxxx"
+_DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 _IMMUTABLE = (
     "job updates may not change fields other than `minAvailable`, `tasks[*].replicas under spec` and"
     " `PriorityClassName`; delete the job and create it again to change"
@@ -88,7 +92,7 @@ def matches_any(patterns: Iterable[str], name: str) -> bool:
 def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
     """Return the defaults that Volcano would set on the job.
 
-    An update without a queue leaves a job of the default queue in that queue.
+    An update that leaves out a default which the job has keeps it: a manifest that is applied again has none of them.
     """
     if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
         return denial
@@ -96,13 +100,13 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
         return exempt()
     try:
         job = read_job(request.object)
-        old = read_job(request.old_object) if request.operation == "UPDATE" else None
+        before = _DOCUMENT.decode(request.old_object) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
         return allowed() if leaves_unchanged(request, "spec") else _decode_failed(request, error)
-    if old is None:
-        return patched(*_default_patch(job.spec, policy))
-    is_unchanged = policy.queue_for(job.spec.queue) == old.spec.queue
-    return patched(*_queue_patch(job.spec, policy)) if is_unchanged else allowed()
+    defaults = _default_patch(job.spec, policy)
+    if before is None:
+        return patched(*defaults)
+    return patched(*(default for default in defaults if _value_at(before, default.path) == default.value))
 
 
 def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
@@ -153,11 +157,21 @@ def _validate_update(request: Request, job: ReviewedJob, policy: JobPolicy) -> A
     return allowed(warning) if warning else allowed()
 
 
+def _value_at(document: Any, path: str) -> Any:
+    """Return the value at a JSON pointer, ``None`` if there is none."""
+    for name in path.split("/")[1:]:
+        if isinstance(document, list):
+            document = document[int(name)] if int(name) < len(document) else None
+        else:
+            document = document.get(name) if isinstance(document, dict) else None
+    return document
+
+
 def _default_patch(spec: ReviewedJobSpec, policy: JobPolicy) -> list[Operation]:
-    """Return the operations that set the defaults; none for a job without tasks or with too many, which is refused."""
-    if not spec.all_tasks or spec.has_too_many_tasks:
-        return []
+    """Return the operations that set the defaults; for a job without tasks or with too many, only of the queue."""
     operations = _queue_patch(spec, policy)
+    if not spec.all_tasks or spec.has_too_many_tasks:
+        return operations
     for name, value, default in (
         ("schedulerName", spec.scheduler_name, SCHEDULER),
         ("maxRetry", spec.max_retry, MAX_RETRY),
