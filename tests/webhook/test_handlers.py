@@ -22,7 +22,7 @@ REVIEWED = {
     "/resourcebindings/mutate": (job_binding(), CREATE),
     "/jobs/mutate": (volcano_job(), WRITE),
     "/jobs/validate": (volcano_job(), WRITE),
-    "/hyperjobs/mutate": (document(), CREATE),
+    "/hyperjobs/mutate": (document(), WRITE),
     "/hyperjobs/validate": (document(), WRITE),
     "/datasourceclaims/validate": (data_source_claim(), WRITE),
     "/queues/mutate": (volcano_queue(), CREATE),

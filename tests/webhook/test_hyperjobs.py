@@ -19,8 +19,17 @@ def documented():
     return read_object(EXAMPLES / "hyperjob-conceptual.yaml")
 
 
-def mutated(new):
-    return stored_after(mutate_hyperjob(decoded(new), POLICY), new)
+def mutated(new, **request):
+    return stored_after(mutate_hyperjob(decoded(new, **request), POLICY), new)
+
+
+def queues_of(*queues):
+    """Return a HyperJob with a job in each of these queues; ``None`` names none."""
+    named = [{"queue": queue} if queue is not None else {} for queue in queues]
+    jobs = [replicated(f"job-{index}") for index in range(len(queues))]
+    for job, fields in zip(jobs, named, strict=True):
+        job["templateSpec"] = {"tasks": job["templateSpec"]["tasks"], **fields}
+    return document(*jobs)
 
 
 @pytest.mark.parametrize(
@@ -34,6 +43,26 @@ def test_template_without_queue_gets_the_default_queue(named, stored):
     replicated_jobs = mutated(document(*jobs))["spec"]["replicatedJobs"]
     assert [job["templateSpec"]["queue"] for job in replicated_jobs] == [stored, "ml"]
     assert mutated(documents)["spec"]["template"]["spec"]["queue"] == stored
+
+
+@pytest.mark.parametrize(
+    ("before", "written", "stored"),
+    [
+        pytest.param(["common", "ml"], [None, "ml"], ["common", "ml"], id="stays-in-the-default-queue"),
+        pytest.param(["common"], ["default", None], ["common", "common"], id="new-job"),
+        pytest.param(["ml"], [None], [None], id="a-named-queue-is-not-kept-silently"),
+        pytest.param([None], [None], [None], id="stored-without-the-webhook"),
+        pytest.param(["common"], ["ml"], ["ml"], id="another"),
+    ],
+)
+def test_reapplied_manifest_stays_in_the_default_queue(before, written, stored):
+    """A changed queue would stop the parts and create them again."""
+    assert mutated(queues_of(*written), old=queues_of(*before)) == queues_of(*stored)
+
+
+def test_update_of_an_unreadable_hyperjob_is_not_refused():
+    unreadable = {**queues_of("ml"), "spec": {"replicatedJobs": 1}}
+    assert mutated(unreadable, old=unreadable) == unreadable
 
 
 def test_documented_manifest_is_allowed():

@@ -4,7 +4,7 @@ A HyperJob without a queue gets the operator's default queue in each of its jobs
 rules for Jobs; its parts differ from it in size only.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -36,16 +36,18 @@ _DOCUMENT = msgspec.json.Decoder(dict[str, Any])
 
 
 def mutate_hyperjob(request: Request, policy: JobPolicy) -> AdmissionResponse:
-    """Return the default queue for the jobs that name no queue."""
-    if denial := validate_target(request, _group(request), _RESOURCES, operations=("CREATE",)):
+    """Return the default queue for the jobs that name no queue; an update leaves a job of that queue there."""
+    if denial := validate_target(request, _group(request), _RESOURCES, operations=("CREATE", "UPDATE")):
         return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
     try:
         hyperjob = _read(request)
+        before = read_hyperjob(_DOCUMENT.decode(request.old_object)) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
-        return _decode_failed(request, error)
-    return patched(*_queue_patch(hyperjob, policy))
+        return allowed() if request.operation == "UPDATE" else _decode_failed(request, error)
+    queues = {job.name: job.template_spec.queue for job in before.spec.replicated_jobs} if before is not None else {}
+    return patched(*_queue_patch(hyperjob, policy, queues))
 
 
 def validate_hyperjob(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
@@ -126,10 +128,11 @@ def _tenant_violation(request: Request, job: ReplicatedJob, policy: JobPolicy) -
     )
 
 
-def _queue_patch(hyperjob: HyperJob, policy: JobPolicy) -> Iterator[Operation]:
+def _queue_patch(hyperjob: HyperJob, policy: JobPolicy, before: Mapping[str, str]) -> Iterator[Operation]:
+    """Yield the default queue of each job that names none, unless *before* has another one by the name of the job."""
     for index, job in enumerate(hyperjob.spec.replicated_jobs):
         name = job.template_spec.queue
-        if (queue := policy.queue_for(name)) != name:
+        if (queue := policy.queue_for(name)) != name and before.get(job.name, queue) == queue:
             yield Operation("add", f"{_template_path(hyperjob, index)}/queue", queue)
 
 
