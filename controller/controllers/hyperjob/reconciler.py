@@ -268,27 +268,33 @@ class Reconciler:
             return self.clock()
         await self._report(seen, hyperjob.status, compute_status(hyperjob, state, own, self.clock()))
         try:
-            is_done = await self._write(changes)
+            is_done, applied = await self._write(changes)
         except _RETRIED:
             raise
         except ApiError as error:
             self._store_rejection(seen.uid, error)
             raise
+        if is_done:
+            self._add_applied(seen.uid, children, applied)
         if not is_done or self.rejections.pop(seen.uid, None) is not None:
             return self.clock()
         return obstacle.retry_at if obstacle is not None else self._expires_at(hyperjob)
 
-    async def _write(self, changes: ObjectChanges) -> bool:
-        """Execute the next writes; return whether all are done. A large HyperJob is written in several passes."""
+    async def _write(self, changes: ObjectChanges) -> tuple[bool, Sequence[ObservedChild]]:
+        """Execute the next writes; return whether all are done, and what the API server has stored.
+
+        A large HyperJob is written in several passes.
+        """
         writes: list[ObservedChild | Manifest] = [*changes.remove, *changes.apply]
+        applied: list[ObservedChild] = []
         for write in writes[:_MAX_WRITES_PER_PASS]:
             if not self.may_write():
-                return False
+                return False, applied
             if isinstance(write, ObservedChild):
                 await self._delete(write.resource, write.key, write.uid)
             else:
-                await self._apply(write)
-        return len(writes) <= _MAX_WRITES_PER_PASS
+                applied += filter(None, [await self._apply(write)])
+        return len(writes) <= _MAX_WRITES_PER_PASS, applied
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
         """Return the parts with objects that had their desired state and have not changed since."""
@@ -302,6 +308,26 @@ class Reconciler:
         self.known[uid] = known
         if len(self.known) > _MAX_REMEMBERED:
             del self.known[next(iter(self.known))]
+
+    def _add_applied(self, uid: str, children: ObservedChildren, applied: Sequence[ObservedChild]) -> None:
+        """Add the parts of *applied* objects to the up-to-date ones, in the versions that the API server returned.
+
+        A webhook of others may change an object with each apply, for example its images; it is not applied again until
+        it changes otherwise.
+        """
+        jobs, policies = (
+            {**own, **{child.key.name: child for child in applied if child.resource is resource}}
+            for resource, own in ((JOBS, children.jobs), (PROPAGATION_POLICIES, children.policies))
+        )
+        known = self.known.get(uid)
+        if known is None:
+            return
+        made = {
+            name: (jobs[name].resource_version, policies[name].resource_version)
+            for name in {child.key.name for child in applied}
+            if name in jobs and name in policies
+        }
+        self._store_up_to_date(uid, _ReconciledParts(known.basis, {**known.versions, **made}))
 
     def _store_rejection(self, uid: str, error: ApiError) -> None:
         """Store what was rejected, so that the status says it from the second time on; the first may be an outage."""
@@ -370,8 +396,11 @@ class Reconciler:
 
     # -- writes -------------------------------------------------------------
 
-    async def _apply(self, manifest: Manifest) -> None:
-        """Apply the owned fields of an object; one that another client creates concurrently is not overwritten."""
+    async def _apply(self, manifest: Manifest) -> ObservedChild | None:
+        """Apply the owned fields of an object, and return it as stored.
+
+        One that another client creates concurrently is not overwritten.
+        """
         resource, metadata = _resource(manifest), manifest["metadata"]
         known = self.observed.jobs if resource is JOBS else self.observed.policies
         seen = known(metadata["ownerReferences"][0]["uid"]).get(metadata["name"])
@@ -381,8 +410,8 @@ class Reconciler:
         raw = await self.api.apply(
             path, msgspec.json.encode(manifest), field_manager=FIELD_MANAGER, force=seen is not None
         )
-        self.observed.update(resource, raw)
         log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
+        return self.observed.update(resource, raw)
 
     async def _delete(self, resource: Resource, key: ObjectKey, uid: str) -> None:
         options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}

@@ -126,6 +126,28 @@ async def test_up_to_date_objects_are_not_built_again(harness, monkeypatch):
     assert harness.job("llm-t-1")["metadata"]["annotations"][GROUP_ANNOTATION] != "x"
 
 
+async def test_object_that_a_webhook_changes_is_applied_once(harness, monkeypatch):
+    """I7: a webhook of others names another registry in each Job."""
+    handle = harness.server.handle
+
+    def handle_rewritten(request):
+        return handle(replace(request, body=request.body.replace(b'"image":"train"', b'"image":"mirror/train"')))
+
+    harness.submit(two_copies())
+    monkeypatch.setattr(harness.server, "handle", handle_rewritten)
+    reconciler, key = harness.new_reconciler(), ObjectKey(NAMESPACE, "llm")
+    await reconciler.reconcile(HYPERJOBS, key)
+    assert harness.names() == ["llm-t-0", "llm-t-1"]
+    harness.traffic.writes = []
+    await reconciler.reconcile(HYPERJOBS, key)
+    assert harness.traffic.writes == []
+    harness.merge(JOBS, "llm-t-1", {"metadata": {"annotations": {GROUP_ANNOTATION: "x"}}})
+    harness.new_reconciler()
+    for _ in range(2):
+        await reconciler.reconcile(HYPERJOBS, key)
+    assert [write.rpartition("/")[2] for write in harness.traffic.writes] == ["llm-t-1"]
+
+
 async def test_changed_part_is_repaired(harness):
     await harness.start(two_copies())
     harness.merge(JOBS, "llm-t-0", {"spec": {"minAvailable": 1, "queue": "x"}})
