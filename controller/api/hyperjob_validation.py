@@ -273,6 +273,8 @@ def _name_violations(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
         yield f"its parts would be named {longest[:80]!r}, {len(longest)} characters; {MAX_NAME_LENGTH} are allowed"
     if not _NAME_CHARACTERS.issuperset(longest) or longest.startswith("-"):
         yield f"its parts would be named {longest[:80]!r}; use lower case letters, digits and '-' in the names"
+    elif job.name != job.name.strip("-"):
+        yield "its name is a label of its parts; let it begin and end with a letter or a digit"
 
 
 def _job_violations(job: ReplicatedJob) -> Iterator[str]:

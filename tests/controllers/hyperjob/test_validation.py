@@ -107,6 +107,7 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(hyperjob(replicated("t", spec={"minAvailable": 9})), "more than the 4 pods", id="gang"),
         pytest.param(hyperjob(name="a" * 60), "63 are allowed", id="long-name"),
         pytest.param(hyperjob(name="a.b"), "lower case letters", id="dotted-name"),
+        pytest.param(hyperjob(replicated("t-")), "let it begin and end with a letter or a digit", id="no-label"),
         pytest.param(hyperjob(replicated("t", spec={"tasks": []})), "it has no tasks", id="no-tasks"),
     ],
 )
