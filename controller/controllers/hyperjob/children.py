@@ -40,8 +40,9 @@ _REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch
 
 Manifest = dict[str, Any]
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
-#: Fields of a Job that Volcano allows to change; any other change needs a new Job.
-_MUTABLE = frozenset({"replicas", "minAvailable", "priorityClassName"})
+#: Fields of a Job and of its tasks that Volcano allows to change; any other change needs a new Job.
+_MUTABLE = frozenset({"minAvailable", "priorityClassName"})
+_MUTABLE_OF_TASK = frozenset({"minAvailable", "replicas"})
 
 
 def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
@@ -291,11 +292,14 @@ def _with_revision(manifest: Manifest, part: PartStatus, *, template: str = "") 
     return {**manifest, "metadata": {**metadata, "annotations": annotations}}
 
 
-def _immutable_fields(value: Any) -> Any:
+def _immutable_fields(spec: Manifest) -> Manifest:
     """Return the fields that a Volcano Job cannot change after its creation."""
-    if isinstance(value, dict):
-        return {key: _immutable_fields(item) for key, item in value.items() if key not in _MUTABLE}
-    return [_immutable_fields(item) for item in value] if isinstance(value, list) else value
+    tasks = [_without(task, _MUTABLE_OF_TASK) for task in spec["tasks"]]
+    return {**_without(spec, _MUTABLE), "tasks": tasks}
+
+
+def _without(fields: Manifest, names: Collection[str]) -> Manifest:
+    return {name: value for name, value in fields.items() if name not in names}
 
 
 def _to_json(value: object) -> str:

@@ -335,6 +335,18 @@ async def test_running_part_is_resized_or_recreated_for_new_image(harness):
     assert harness.uids()["llm-t-0"] != uid
 
 
+async def test_part_is_recreated_for_another_priority_of_its_pods_only(harness):
+    """Volcano allows to change the PriorityClass of a job, not that of its pods."""
+    pods = task(replicas=4)
+    await harness.start(document(replicated("t", pods)))
+    uids = harness.uids()
+    await harness.change(replicatedJobs=[replicated("t", pods, spec={"priorityClassName": "high"})])
+    assert (harness.uids(), harness.job("llm-t-0")["spec"]["priorityClassName"]) == (uids, "high")
+    pods["template"]["spec"]["priorityClassName"] = "high"
+    await harness.change(replicatedJobs=[replicated("t", pods, spec={"priorityClassName": "high"})])
+    assert harness.uids() != uids
+
+
 @pytest.mark.parametrize(
     ("fields", "minimums"),
     [
