@@ -140,8 +140,9 @@ class Api:
             yield cls(access, session, kubeconfig, context, timeouts or Timeouts())
 
     async def get(self, path: str, parameters: Parameters = NO_PARAMETERS) -> bytes:
-        """Return the body of *path*."""
-        return await self._call(_Request("GET", path, self._within(self.timeouts.read), parameters))
+        """Return the object at *path*."""
+        request = _Request("GET", path, self._within(self.timeouts.read), parameters)
+        return _json_object(request, await self._call(request))
 
     async def list_page(
         self,
@@ -232,7 +233,8 @@ class Api:
         # A write must reach the server soon or never: a former leader must not write later.
         within = aiohttp.ClientTimeout(self.timeouts.write + self.timeouts.grace, connect=connect, sock_connect=connect)
         limited = {**parameters, "timeout": f"{self.timeouts.write:g}s"}
-        return await self._call(_Request(method, path, within, limited, body, headers))
+        request = _Request(method, path, within, limited, body, headers)
+        return _json_object(request, await self._call(request))
 
     def _within(self, seconds: float) -> aiohttp.ClientTimeout:
         return aiohttp.ClientTimeout(total=seconds, sock_connect=self.timeouts.connect)
@@ -327,6 +329,13 @@ async def _read_body(request: _Request, answer: aiohttp.ClientResponse, longest:
                 raise BodyTooLong(str(request), f"the response is longer than {longest} bytes; request smaller pages")
             parts.append(part)
     return b"".join(parts)
+
+
+def _json_object(request: _Request, body: bytes) -> bytes:
+    """Return *body*; raise ``Unreachable`` if it is no JSON object, since a proxy may answer in place of the server."""
+    if not body[:64].lstrip().startswith(b"{"):
+        raise Unreachable(str(request), "the response is not a JSON object")
+    return body
 
 
 def _error_from(request: _Request, answer: aiohttp.ClientResponse, body: bytes) -> ApiError:

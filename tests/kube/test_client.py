@@ -204,6 +204,16 @@ async def test_pages_of_large_objects_take_little_memory(server, api):
     assert peak < 3 * MAX_PAGE
 
 
+@pytest.mark.parametrize("method", ["GET", "PATCH"])
+async def test_page_of_a_proxy_in_place_of_an_object_is_unreachable(server, api, method):
+    async def maintenance(_):
+        return web.Response(text="<html>maintenance</html>", content_type="text/html")
+
+    server.says(method, THINGS, maintenance)
+    with pytest.raises(Unreachable, match="not a JSON object"):
+        await (api.get(THINGS) if method == "GET" else api.patch(THINGS, b"[]"))
+
+
 async def test_page_that_is_not_a_list_is_unreachable(server, api):
     server.says("GET", "/apis/example.io/v1/things", answering(200, ["what?"]))
     with pytest.raises(Unreachable, match="not a list"):
@@ -294,11 +304,11 @@ async def test_exec_plugin_provides_token(server, tmp_path):
     path.write_text(yaml.safe_dump(config))
 
     async def who(request):
-        return await answering(200, request.headers["Authorization"])(request)
+        return await answering(200, {"as": request.headers["Authorization"]})(request)
 
     server.says("GET", THING, who)
     async with Api.connect(path) as api:
-        assert json.loads(await api.get(THING)) == "Bearer e1"
+        assert json.loads(await api.get(THING)) == {"as": "Bearer e1"}
 
 
 async def test_environment_proxies_are_ignored(server, api, monkeypatch):
