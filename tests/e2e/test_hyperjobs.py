@@ -1,6 +1,7 @@
 """HyperJobs in the whole system: webhook, HyperJob controller, admission, clusters and status."""
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
@@ -150,3 +151,22 @@ async def test_minimum_parts_start_together_and_the_rest_follows(environment: En
     assert len({*plans(environment).values()}) == 1
     assert (await until(environment, "Completed"))["replicatedJobsStatus"][0]["succeeded"] == 24
     assert plans(environment).keys() == {"llm-t-0", "llm-t-1", "llm-t-2"}
+
+
+async def test_running_part_is_scaled_down_without_a_minimum(environment: Environment):
+    """The webhook's defaults of the Job, its minimum and the DNS policy of its pods, do not prevent the change."""
+    await environment.member("a", cpu="1000", gpu="8")
+    await environment.queue("ml")
+    pods = task(replicas=4)
+    pods["template"]["spec"]["hostNetwork"] = True
+    await submit(environment, document(replicated("t", pods)), runtime="600s")
+    await until(environment, "Running")
+    job = JOBS.item_path(environment.namespace, "llm-t-0")
+    before = await environment.read(job)
+    spec = {"replicatedJobs": [replicated("t", {**pods, "replicas": 2})]}
+    path = HYPERJOBS.item_path(environment.namespace, "llm")
+    await environment.api.patch(path, json.dumps({"spec": spec}).encode(), kind="merge")
+    after = await poll(lambda: environment.read(job), "2 pods", until=lambda seen: seen["spec"]["minAvailable"] == 2)
+    assert after["metadata"]["uid"] == before["metadata"]["uid"]
+    (scaled,) = after["spec"]["tasks"]
+    assert (scaled["replicas"], scaled["template"]["spec"]["dnsPolicy"]) == (2, "ClusterFirstWithHostNet")
