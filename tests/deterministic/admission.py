@@ -13,7 +13,7 @@ from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.json_patches import PatchError, json_patch
 from tests.deterministic.kinds import MUTATING, VALIDATING
 from tests.deterministic.objects import Kind, Object
-from tests.deterministic.parsing import Request
+from tests.deterministic.parsing import APPLY_PATCH, Request
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.validation import Target
@@ -69,38 +69,38 @@ class AdmissionChain:
         operation, target = _OPERATIONS.get(request.method), self._server.target(request.path)
         if operation is None or target is None or target.subresource:
             return False
-        return any(self._hooks(which, target.kind, operation) for which in (MUTATING, VALIDATING))
+        operations = {operation, "CREATE"} if request.content_type == APPLY_PATCH else {operation}
+        return any(self._hooks(which, target.kind, each) for which in (MUTATING, VALIDATING) for each in operations)
 
     async def handle(self, request: Request) -> Response:
         """Process *request* with the reviews that it needs."""
-        target, operation = self._server.target(request.path), _OPERATIONS[request.method]
+        target = self._server.target(request.path)
         assert target is not None
+        asked, applies = request, request.content_type == APPLY_PATCH
         for _ in range(_ATTEMPTS):
+            exists = target.key in self._server.objects(target.kind)
+            operation = "CREATE" if applies and not exists else _OPERATIONS[request.method]
             try:
-                old, new = self._objects(request, target, operation)
+                old, new = self._objects(asked, target, operation)
                 reviewed = await self._review(target, operation, old, new)
             except StatusError as error:
                 return Response(error.code, error.status)
-            if reviewed is not new:
-                # What a webhook changed is stored instead of what the client sent.
-                method = "POST" if operation == "CREATE" else "PUT"
-                request = replace(
-                    request, method=method, body=json.dumps(reviewed).encode(), content_type="application/json"
-                )
-            if self._server.objects(target.kind).get(target.key) is old or operation == "CREATE":
+            # What a webhook changed is stored instead of what the client sent.
+            request = asked if reviewed is new else _with_reviewed(asked, operation, reviewed)
+            if self._server.objects(target.kind).get(target.key) is old or asked.method == "POST":
                 break
         return self._server.handle(request)
 
     def _objects(self, request: Request, target: Target, operation: str) -> tuple[Object | None, Object | None]:
         """Return the object before and after *request*; raise the error of an invalid request."""
-        if operation == "CREATE":
+        if request.method == "POST":
             try:
                 new = json.loads(request.body)
             except ValueError:
                 new = None
             return None, new if isinstance(new, dict) else None
         old = self._server.objects(target.kind).get(target.key)
-        if operation == "DELETE" or old is None:
+        if operation == "DELETE" or (old is None and operation != "CREATE"):
             return old, None
         response = self._server.handle(replace(request, query={**request.query, "dryRun": "All"}))
         if response.status >= 400:
@@ -164,6 +164,14 @@ class AdmissionChain:
                     for group, plural, matched, hook in _parse(configuration):
                         self._rules.setdefault((configuration_kind, group, plural, matched), []).append(hook)
         return self._rules.get((which, kind.group, kind.plural, operation), ())
+
+
+def _with_reviewed(request: Request, operation: str, reviewed: Object | None) -> Request:
+    """Return *request* with what webhooks have changed in its object; the owner of applied fields stays."""
+    if request.content_type == APPLY_PATCH:
+        return replace(request, reviewed=reviewed)
+    method = "POST" if operation == "CREATE" else "PUT"
+    return replace(request, method=method, body=json.dumps(reviewed).encode(), content_type="application/json")
 
 
 class _RejectedError(StatusError):

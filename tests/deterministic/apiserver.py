@@ -265,6 +265,8 @@ class ApiServer(Reader):
             raise bad_request("metadata.managedFields must be nil")
         require_name(body, target.name)
         merged, owners = self._merge(request, target, current, body)
+        if request.reviewed is not None:
+            merged = {**request.reviewed, "metadata": merged["metadata"]}
         uid = body["metadata"].get("uid")
         if current is None and uid:
             why = f"uid mismatch: the provided object specified uid {uid}, and no existing object was found"

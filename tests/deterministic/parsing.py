@@ -25,6 +25,8 @@ class Request:
     content_type: str = "application/json"
     metadata_only: bool = False
     user_agent: str = "unknown"
+    reviewed: Object | None = None
+    """What an apply is to store as webhooks have changed it, but for its metadata."""
 
 
 def decode_object(kind: Kind, body: bytes, validation: str = "") -> Object:
