@@ -10,7 +10,7 @@ from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import INFINITE, ZERO, QueueShares, UsageRatio
 from controller.engine.fairness.tournament import Head
 from controller.engine.policy import EvictionPolicy
-from controller.engine.preemption.attempt import PreemptionAttempt, Shortage
+from controller.engine.preemption.attempt import PreemptionAttempt
 from controller.engine.preemption.candidates import PreemptionCandidates, Victim
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
@@ -68,10 +68,10 @@ class ReclaimPolicy:
     def __init__(self, borrowing: BorrowingPolicy | None) -> None:
         self._borrowing = borrowing
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
-        """Say whether *victim* may be selected next: its branch borrows a missing resource."""
+    def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
+        """Say whether *victim* may be selected next: its branch borrows a resource that the preemptor lacks."""
         paths = diverge(attempt.head.leaf, victim.node)
-        lacking = _lacking_resources(shortage, victim)
+        lacking = _lacking_resources(attempt, victim)
         if paths is None or not lacking:
             return False
         return (
@@ -81,8 +81,8 @@ class ReclaimPolicy:
             and _improves_fairness(attempt, paths, victim, also_freed=victim.charge)
         )
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
-        """Say whether the victim's branch keeps its fair share of the missing resources without *victim*."""
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
+        """Say whether the victim's branch keeps its fair share of what the preemptor lacks without *victim*."""
         paths = diverge(attempt.head.leaf, victim.node)
         if paths is None:
             return False
@@ -90,7 +90,7 @@ class ReclaimPolicy:
         fair_share = attempt.queue_shares.fair_shares[branch.name]
         return all(
             attempt.quota.usage(branch.name, name) - victim.charge[name] >= fair_share.get(name, 0)
-            for name in _lacking_resources(shortage, victim)
+            for name in _lacking_resources(attempt, victim)
         )
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
@@ -106,9 +106,13 @@ class ReclaimPolicy:
         )
 
 
-def _lacking_resources(shortage: Shortage, victim: Victim) -> frozenset[str]:
-    """Return the missing resources that *victim* holds; ``pods`` alone justify no reclaim."""
-    return frozenset(name for name in shortage.resources if name != PODS and victim.charge.get(name, 0) > 0)
+def _lacking_resources(attempt: PreemptionAttempt, victim: Victim) -> frozenset[str]:
+    """Return the resources that the preemptor lacks and *victim* holds; ``pods`` alone justify no reclaim.
+
+    It lacks what is missing before any eviction, also once the victims selected so far release enough of it.
+    """
+    lacking = attempt.initial_shortage.resources - {PODS}
+    return frozenset(name for name in lacking if victim.charge.get(name, 0) > 0)
 
 
 def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
@@ -188,11 +192,11 @@ class PriorityPreemptionPolicy:
     def __init__(self, borrowing: BorrowingPolicy | None) -> None:
         self._borrowing = borrowing
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - all candidates are lower
+    def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:  # noqa: ARG002 - all candidates are lower
         """Allow every candidate."""
         return True
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - the queue itself evicts
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim) -> bool:  # noqa: ARG002 - the queue itself evicts
         """Return ``True``: preemptor and victim share a queue."""
         return True
 

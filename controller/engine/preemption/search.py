@@ -33,10 +33,10 @@ from controller.engine.state.workloads import SchedulingRequirements, Workload, 
 class PreemptionPolicy(Protocol):
     """Decides which victims may be evicted for a preemptor."""
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+    def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
         """Say whether *victim* may be selected next."""
 
-    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:
+    def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
         """Say whether the branch of *victim* keeps its fair share without it."""
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
@@ -153,22 +153,20 @@ def _select_tier(
         if (
             attempt.may_select(victim)
             and attempt.helps(victim, shortage)
-            and _evaluate(attempt, victim, policy, shortage) == (True, tier)
+            and _evaluate(attempt, victim, policy) == (True, tier)
         ):
             attempt.select(victim, (tier, victim.rank))
             shortage = attempt.shortage()
     return shortage
 
 
-def _evaluate(
-    attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy, shortage: Shortage
-) -> tuple[bool, int]:
+def _evaluate(attempt: PreemptionAttempt, victim: Victim, policy: PreemptionPolicy) -> tuple[bool, int]:
     """Return whether *victim* may be selected next, and its tier."""
     known = attempt.evaluated.get(victim.kind)
     if known is None:
-        keeps = not victim.exceeds_charge and policy.keeps_fair_share(attempt, victim, shortage)
+        keeps = not victim.exceeds_charge and policy.keeps_fair_share(attempt, victim)
         tier = 0 if victim.exceeds_charge else 1 if keeps else 2
-        known = attempt.evaluated[victim.kind] = policy.allows(attempt, victim, shortage), tier
+        known = attempt.evaluated[victim.kind] = policy.allows(attempt, victim), tier
     return known
 
 
@@ -176,13 +174,13 @@ def _try_single_victim(attempt: PreemptionAttempt, victims: RankedVictims, polic
     """Replace the selection by the smallest victim of the last one's tier, if it suffices alone (P3)."""
     selected = attempt.unselect_all()
     last, shortage = next(reversed(selected)), attempt.initial_shortage
-    tier = _evaluate(attempt, last, policy, shortage)[1]
+    tier = _evaluate(attempt, last, policy)[1]
     candidates_alone = [
         (_relative_size(attempt, victim), number, victim)
         for number, victim in enumerate(victims.that_may_help(shortage))
         if attempt.may_select(victim)
         and attempt.helps(victim, shortage)
-        and _evaluate(attempt, victim, policy, shortage) == (True, tier)
+        and _evaluate(attempt, victim, policy) == (True, tier)
         and _tier_key((tier, victim.rank)) == _tier_key((tier, last.rank))
     ]
     for _, _, victim in sorted(candidates_alone, key=lambda item: item[:2]):
@@ -217,7 +215,7 @@ def _select_before_evaluating(attempt: PreemptionAttempt, victims: RankedVictims
     necessary = attempt.unselect_all()
     for victim in in_order:
         if victim in necessary:
-            is_allowed, tier = _evaluate(attempt, victim, policy, attempt.shortage())
+            is_allowed, tier = _evaluate(attempt, victim, policy)
             if not is_allowed:
                 return False
             attempt.select(victim, (tier, victim.rank))
@@ -233,10 +231,9 @@ class _AllowedAlone:
         self._policy = policy
         self._without_victims = without_victims
 
-    def allows(self, attempt: PreemptionAttempt, victim: Victim, shortage: Shortage) -> bool:  # noqa: ARG002 - what is selected does not count
+    def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:  # noqa: ARG002 - what is selected does not count
         """Return whether *policy* allows *victim* before any is selected."""
-        alone = self._without_victims
-        return _evaluate(alone, victim, self._policy, alone.initial_shortage)[0]
+        return _evaluate(self._without_victims, victim, self._policy)[0]
 
 
 def _tier_key(selection: SelectionRank) -> tuple[int, bool, int, int]:
