@@ -57,6 +57,11 @@ EXPLAINED = {
         "Its placement duplicates it to 2 clusters; each copy is charged.",
     ),
     "full-cluster": ([*CLOSED, CLUSTER], "m: lacks 1 cpu (1 free)."),
+    "almost-free-cluster": ([*CLOSED, cluster("m", {"cpu": "1999m"})], "m: lacks 1m cpu (1.99 free)."),
+    "small-charge": (
+        [QUEUE, CLUSTER, job("j", {"cpu": "5m"}, queue="a")],
+        "m, charged with 5m cpu in 1 pod.\n  That is 5m of 5m cpu used by queue 'a'.",
+    ),
     "free-cluster": ([*CLOSED, cluster("m", {"cpu": 2})], "m: has free capacity for it."),
     "not-ready": ([*CLOSED, cluster("m", {"cpu": 2}, ready=False)], "m: a candidate, but it is not ready."),
     "no-summary": ([*CLOSED, cluster("m", None)], "m: a candidate, but it has no resource summary."),

@@ -114,6 +114,7 @@ def test_amounts_are_formatted_in_the_unit_of_their_column(resource, amount, tex
 def test_requests_are_described():
     assert describe_requests({"pods": 2000, "cpu": 1500, "memory": 2**30}) == "1.5 cpu, 1Gi memory in 2 pods"
     assert describe_requests({"pods": 1000}) == "nothing in 1 pod"
+    assert describe_requests({"pods": 1000, "cpu": 5, "memory": 1}) == "5m cpu, 1 memory in 1 pod"
 
 
 @pytest.mark.parametrize("command", ["plan", "queues", "pending", "clusters"])

@@ -40,6 +40,12 @@ def format_short(resource: str, amount: int | Fraction) -> str:
     return f"{_format_decimal(value)}{_BINARY[prefix]}"
 
 
+def format_positive(resource: str, amount: int) -> str:
+    """Format an amount above zero with at most two decimals, exactly where these would show zero."""
+    written = format_short(resource, amount)
+    return format_quantity(resource, amount) if written == "0" else written
+
+
 def format_amount(resource: str, amounts: Amounts) -> str:
     """Format the amount of *resource* with at most two decimals; a missing amount is a dash."""
     return format_short(resource, parse_quantity(resource, amounts[resource])) if resource in amounts else "-"
@@ -63,7 +69,9 @@ def in_unit(resource: str, amounts: Amounts) -> str:
 def describe_requests(amounts: Resources) -> str:
     """Format requests as text: ``2 cpu, 4Gi memory in 2 pods``."""
     parts = [
-        f"{format_short(name, amounts[name])} {name}" for name in sorted(amounts) if name != PODS and amounts[name] > 0
+        f"{format_positive(name, amounts[name])} {name}"
+        for name in sorted(amounts)
+        if name != PODS and amounts[name] > 0
     ]
     pods = amounts.get(PODS, 0)
     inside = f" in {format_short(PODS, pods)} pod{'' if pods == MILLI else 's'}" if pods > 0 else ""

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import msgspec
 
 from controller.api.quantity import parse_quantity
-from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute
+from controller.cli.render.amounts import Amounts, describe_requests, format_amount, format_minute, format_positive
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.render.plan import PendingReport, StartReport, object_path
 from controller.cli.render.queues import QueueReport, QueueShareReport
@@ -359,7 +359,8 @@ def _admission_lines(admitted: AdmittedState, queue: WorkloadQueue) -> Iterator[
         yield f"{cluster} does not accept it, or its last change, and reports no status: {error}."
     used = queue.shares[0].allocated if queue.shares else {}
     shares = [
-        f"{format_amount(name, admitted.charge)} of {format_amount(name, used)} {name}"
+        " of ".join(format_positive(name, parse_quantity(name, amounts[name])) for amounts in (admitted.charge, used))
+        + f" {name}"
         for name in admitted.charge
         if name in used
     ]
@@ -467,8 +468,8 @@ def _cluster_line(candidate: CandidateReport) -> str:
     if not candidate.lacks:
         return "has free capacity for it"
     lacks = (
-        f"{format_amount(name, candidate.lacks)} {name} ({format_amount(name, candidate.free)} free)"
-        for name in candidate.lacks
+        f"{format_positive(name, parse_quantity(name, amount))} {name} ({format_amount(name, candidate.free)} free)"
+        for name, amount in candidate.lacks.items()
     )
     return f"lacks {' and '.join(lacks)}"
 
