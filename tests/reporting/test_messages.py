@@ -35,6 +35,15 @@ def test_refusal_of_an_estimator_names_its_cluster():
     )
 
 
+@pytest.mark.parametrize("subject", [None, "it runs on 2 clusters, but only 1 that match accept new workloads"])
+def test_no_finished_workload_helps_while_clusters_accept_none(subject):
+    refusal = Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
+    assert pending_message(refusal) == (
+        subject or "none of its candidate clusters that can hold it accepts new workloads"
+    )
+    assert remedy_message(refusal).startswith("it starts when more of its candidate clusters accept new workloads;")
+
+
 def test_negative_free_capacity_is_shown_as_zero():
     refusal = Refusal(Reason.QUEUE_LIMIT_REACHED, "cpu", 1000, -3000, queue="ml")
     assert pending_message(refusal) == "it requests 1 cpu, queue 'ml' has 0 left below its limit"
