@@ -69,6 +69,14 @@ EXPLAINED = {
         [*CLOSED, cluster("m", {"cpu": 2}, kinds=())],
         "m: not a candidate: it does not serve batch.volcano.sh/v1alpha1 Job (ApiNotEnabled).",
     ),
+    "tolerated-taint": (
+        [
+            *CLOSED,
+            cluster("m", {"cpu": 2}, taints=[{"key": key, "effect": "NoSchedule"} for key in "ab"]),
+            binding("j", suspended=True, placement={"clusterTolerations": [{"key": "a", "operator": "Exists"}]}),
+        ],
+        "the placement does not tolerate its taint b:NoSchedule (UntoleratedTaint).",
+    ),
     "tainted-cluster": (
         [*CLOSED, TAINTED],
         "m: not a candidate: the placement does not tolerate its taint a:NoSchedule (UntoleratedTaint).",

@@ -54,7 +54,7 @@ from controller.controllers.hyperjob.split import requests_of_parts
 from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
 from controller.engine.placement.feasibility_cache import candidates_now, feasibility
-from controller.engine.placement.filter import Candidates, Exclusion
+from controller.engine.placement.filter import Candidates, Exclusion, untolerated_taints
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.plan import Evict
 from controller.engine.reasons import Refusal, precedence
@@ -147,7 +147,7 @@ def _candidate_report(
 
 
 def _exclusion_text(cluster: ClusterState, requirements: SchedulingRequirements, exclusion: Exclusion) -> str:
-    taints = cluster.cluster.taints if cluster.cluster else ()
+    taints = untolerated_taints(cluster.cluster, requirements.placement) if cluster.cluster else ()
     written = ", ".join(f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}" for taint in taints)
     return _EXCLUSIONS[exclusion].format(
         api=f"{requirements.api.group_version} {requirements.api.kind}", taints=written
