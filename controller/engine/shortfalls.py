@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from controller.engine.engine import Engine
-from controller.engine.placement.feasibility_cache import FeasibilityCache
+from controller.engine.placement.feasibility_cache import Feasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
@@ -140,7 +140,8 @@ def cluster_shortfalls(
     feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements
 ) -> Iterator[Shortfall]:
     """Yield every resource that the closest candidate clusters lack; nothing if the workload fits."""
-    refusal = feasibility_cache.refusal(feasibility_cache.get(requirements))
+    feasibility = feasibility_cache.get(requirements)
+    refusal = feasibility_cache.refusal(feasibility)
     if refusal is None:
         return
     if refusal.reason is Reason.BLOCKED_BY_RESERVATION:
@@ -153,8 +154,15 @@ def cluster_shortfalls(
                 Reason.INSUFFICIENT_CAPACITY, resource, gap.requests[resource], free, cluster=gap.cluster
             )
             yield _plain_shortfall(refusal_of_cluster)
-    if refusal.resource is None:
+    if refusal.resource is None and not _is_untrue(feasibility_cache, feasibility.candidates, refusal):
         yield _plain_shortfall(refusal)
+
+
+def _is_untrue(feasibility_cache: FeasibilityCache, candidates: Feasibility, refusal: Refusal) -> bool:
+    """Return whether *refusal* says that no cluster accepts workloads, and none matches or one does."""
+    states = [feasibility_cache.cluster_usage.cluster_state(name) for name in candidates.potential]
+    names_none = refusal.subject is None and refusal.cluster is None
+    return names_none and (not states or any(state.is_usable for state in states))
 
 
 def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements) -> list[Gap]:

@@ -65,6 +65,14 @@ EXPLAINED = {
     "free-cluster": ([*CLOSED, cluster("m", {"cpu": 2})], "m: has free capacity for it."),
     "not-ready": ([*CLOSED, cluster("m", {"cpu": 2}, ready=False)], "m: a candidate, but it is not ready."),
     "no-summary": ([*CLOSED, cluster("m", None)], "m: a candidate, but it has no resource summary."),
+    "nodes-too-small": (
+        [
+            configuration(nodeShapes=[{"clusters": ["m"], "nodes": [{"count": 2, "allocatable": {"cpu": 1}}]}]),
+            *CLOSED,
+            cluster("m", {"cpu": 2}),
+        ],
+        "m: a candidate, but it cannot hold its gang on its nodes, even empty ones.",
+    ),
     "kind-not-served": (
         [*CLOSED, cluster("m", {"cpu": 2}, kinds=())],
         "m: not a candidate: it does not serve batch.volcano.sh/v1alpha1 Job (ApiNotEnabled).",
@@ -179,6 +187,28 @@ def test_unmet_queues_and_closest_cluster_are_listed(explain):
     ]
     assert waiting["remedy"].startswith("raise capability of queue 'a' from 2 to 5 cpu and ")
     assert waiting["complete"]
+
+
+@pytest.mark.parametrize(
+    ("shapes", "member", "expected"),
+    [
+        pytest.param([], TAINTED, ["NoMatchingCluster"], id="no-cluster"),
+        pytest.param(
+            [{"count": 2, "allocatable": {"cpu": 1}}], cluster("m", {"cpu": 2}), ["ExceedsEveryCluster"], id="no-nodes"
+        ),
+        pytest.param(
+            [],
+            cluster("m", CPU, ready=False),
+            ["ExceedsTotalCapacity", "InsufficientCapacity", "InsufficientCapacity"],
+            id="not-ready",
+        ),
+    ],
+)
+def test_unusable_clusters_are_listed_only_where_all_are(explain, shapes, member, expected):
+    nodes = [{"clusters": ["m"], "nodes": shapes}] if shapes else []
+    documents = configuration(nodeShapes=nodes), QUEUE, member, JOB
+    ended = explain(*documents, output="json")
+    assert [missing["reason"] for missing in ended.answer["waiting"]["missing"]] == expected
 
 
 def test_sibling_guarantees_that_lower_a_limit_are_listed(explain):

@@ -53,7 +53,7 @@ from controller.controllers.hyperjob.preview import Preview
 from controller.controllers.hyperjob.split import requests_of_parts
 from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
-from controller.engine.placement.feasibility_cache import candidates_now, feasibility
+from controller.engine.placement.feasibility_cache import candidates_now, feasibility, has_nodes
 from controller.engine.placement.filter import Candidates, Exclusion, untolerated_taints
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.plan import Evict
@@ -137,7 +137,7 @@ def _candidate_report(
         if exclusion
         else unusable_reason(cluster)
         or _set_aside_in_advance(cluster, requirements)
-        or _node_shortage(capacity, gap, requirements),
+        or _node_shortage(cluster, capacity, gap, requirements),
         free=quantities(gap.free, positive(gap.requests)),
         lacks=positive_quantities(gap.missing),
         replicas=min(replicas_that_fit(requirements, capacity), requirements.replicas)
@@ -162,8 +162,12 @@ def _set_aside_in_advance(cluster: ClusterState, requirements: SchedulingRequire
     return f"keeps {listed} of its free capacity free for advance reservations" if listed else ""
 
 
-def _node_shortage(capacity: FreeCapacity, gap: Gap, requirements: SchedulingRequirements) -> str:
+def _node_shortage(
+    cluster: ClusterState, capacity: FreeCapacity, gap: Gap, requirements: SchedulingRequirements
+) -> str:
     """Return why the nodes of a cluster cannot run a workload; empty where they can, or where nothing is known."""
+    if cluster.cluster is not None and not has_nodes(requirements, cluster.cluster):
+        return "cannot hold its gang on its nodes, even empty ones"
     if not capacity.has_nodes_for(requirements.pods):
         return "has no node with enough free capacity for one of its pods"
     if not gap.missing and capacity.is_refused_by_estimator(requirements):

@@ -77,7 +77,7 @@ def feasibility(
         # Karmada uses these: clusters of a later term, or fewer copies while a cluster does not match (C1, D5).
         fits_now = _exceeds_every_cluster(requirements, now.names, cluster_usage) is None
         refusal = None if fits_now else refusal
-    usable = {cluster.name for cluster in clusters if cluster.is_usable and _has_nodes(requirements, cluster)}
+    usable = {cluster.name for cluster in clusters if cluster.is_usable and has_nodes(requirements, cluster)}
     names = tuple(name for name in now.names if name in usable)
     if has_static_weights(requirements) and not _may_use_all_weighted(requirements, names, now, clusters):
         names = ()
@@ -140,7 +140,7 @@ def _exceeds_every_cluster(
     holding = [
         capacity
         for capacity in capacities
-        if capacity.cluster_state.cluster is None or _has_nodes(requirements, capacity.cluster_state.cluster)
+        if capacity.cluster_state.cluster is None or has_nodes(requirements, capacity.cluster_state.cluster)
     ]
     if any(capacity.cluster_state.is_unknown for capacity in holding):
         return None
@@ -164,7 +164,7 @@ def _exceeds_every_cluster(
     )
 
 
-def _has_nodes(requirements: SchedulingRequirements, cluster: Cluster) -> bool:
+def has_nodes(requirements: SchedulingRequirements, cluster: Cluster) -> bool:
     """Return whether the gang minimum fits the cluster's nodes while they are empty, as far as they are known."""
     return requirements.is_divided or not cluster.nodes or can_hold_gang(requirements.pod_sets, cluster.nodes)
 
