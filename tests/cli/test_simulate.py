@@ -143,6 +143,19 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
     assert "s of CPU in 1 cycles" in ended.err
 
 
+def test_workload_without_namespace_is_listed_by_its_name(simulate):
+    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big", "uid": "t"}
+    document = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ClusterResourceBinding",
+        "metadata": {"name": "big-trainer", "uid": "b"},
+        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
+    }
+    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
+    lines = simulate(*WORLD, gated, document, options=()).out.splitlines()
+    assert [line.split()[0] for line in lines if "QueueNotFound" in line][-1] == "big"
+
+
 @pytest.mark.parametrize("shape", SHAPES)
 def test_printed_load_is_read_as_the_generated_trace(capsys, tmp_path, shape):
     print_load([shape, "--jobs", "40", "--queues", "3", "--clusters", "2", "--seed", "4"])

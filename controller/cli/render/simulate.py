@@ -6,7 +6,7 @@ import msgspec
 
 from controller.cli.render.chart import Bar, Panel, bar_chart
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
-from controller.cli.render.plan import ClusterTarget
+from controller.cli.render.plan import ClusterTarget, object_path
 from controller.simulator.comparison import VariantFigures
 from controller.simulator.metrics import IdleCause
 from controller.simulator.summary import (
@@ -261,7 +261,7 @@ def _reasons(reasons: Sequence[ReasonWaits], style: OutputStyle) -> str:
 def _longest(waits: Sequence[LongWait], style: OutputStyle) -> str:
     columns = [Column("WAITED LONGEST"), Column("QUEUE"), Column("TIME", right=True), Column("MOSTLY FOR")]
     rows = [
-        (f"{job.namespace}/{job.name}", job.queue, format_duration(job.time), job.reason or "API write")
+        (object_path(job.namespace, job.name), job.queue, format_duration(job.time), job.reason or "API write")
         for job in waits
     ]
     return table(columns, rows, style)
@@ -319,7 +319,7 @@ def _queue(queue: QueueSummary, resource: str, *, is_done: bool) -> Sequence[str
 def _never_admitted(jobs: Sequence[NeverAdmitted], style: OutputStyle) -> str:
     columns = [Column("NEVER ADMITTED"), Column("QUEUE"), Column("SINCE", right=True), Column("REASON")]
     rows = [
-        (f"{job.namespace}/{job.name}", job.queue, format_duration(job.since), Cell(job.reason or "", "yellow"))
+        (object_path(job.namespace, job.name), job.queue, format_duration(job.since), Cell(job.reason or "", "yellow"))
         for job in jobs[:_MAX_JOBS]
     ]
     more = f"\nand {len(jobs) - _MAX_JOBS} more" if len(jobs) > _MAX_JOBS else ""
