@@ -10,7 +10,7 @@ from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_PO
 from tests.controllers.hyperjob.objects import document, replicated, task
 from tests.e2e.environment import Environment
 from tests.files import EXAMPLES, read_object
-from tests.rig.objects import RUNTIME
+from tests.rig.objects import RUNTIME, new_object
 from tests.waiting import poll
 
 WORKS = "/apis/work.karmada.io/v1alpha1/works"
@@ -75,6 +75,24 @@ async def test_documented_hyperjob_completes_on_two_clusters(environment: Enviro
     status = await until(environment, "Completed", path=path)
     assert status["replicatedJobsStatus"][0]["succeeded"] == 64
     assert [part["runningOn"] for part in status["split"]["parts"]] == ["cluster-a", "cluster-b"]
+
+
+async def test_policy_of_high_priority_does_not_place_parts(environment: Environment):
+    await environment.queue("ai")
+    for name in ("near", "far"):
+        await environment.member(name, cpu="4")
+    spec = {
+        "priority": 100,
+        "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": JOBS.kind}],
+        "placement": {"clusterAffinity": {"clusterNames": ["near", "far"]}},
+    }
+    await environment.create(
+        environment.folder(PROPAGATION_POLICIES), new_object(PROPAGATION_POLICIES, "copies", spec=spec)
+    )
+    manifest = document(replicated("t", task(gpu=0), spec={"queue": "ai"}), clusterAffinity={"clusterNames": ["near"]})
+    await submit(environment, manifest, runtime="1h")
+    await until(environment, "Running")
+    assert {seen.clusters for seen in environment.bindings().values()} == {("near",)}
 
 
 async def test_suspended_and_deleted_hyperjob_leaves_nothing(environment: Environment):

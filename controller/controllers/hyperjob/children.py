@@ -40,6 +40,8 @@ _REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch
 
 Manifest = dict[str, Any]
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]
+#: The highest: Karmada compares priorities of policies before it prefers those that name their object.
+_POLICY_PRIORITY = 2**31 - 1
 #: Fields of a Job and of its tasks that Volcano allows to change; any other change needs a new Job.
 _MUTABLE = frozenset({"minAvailable", "priorityClassName"})
 _MUTABLE_OF_TASK = frozenset({"minAvailable", "replicas"})
@@ -249,6 +251,7 @@ def _policy(hyperjob: HyperJob, part: PartStatus) -> Manifest:
         "kind": PROPAGATION_POLICIES.kind,
         "metadata": _metadata(hyperjob, part),
         "spec": {
+            "priority": _POLICY_PRIORITY,
             "propagateDeps": True,
             "resourceSelectors": [{"apiVersion": JOBS.api_version, "kind": JOBS.kind, "name": part.name}],
             "placement": placement,
