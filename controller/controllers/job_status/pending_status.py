@@ -109,10 +109,13 @@ def is_unselected(job: CachedTemplate, unbound: UnboundJobs, now: int) -> bool:
 
 
 def unselected_status(now: int) -> PendingStatus:
-    """Return the status of a job that no policy selects."""
+    """Return the status of a job that no policy selects, or to which Karmada has not applied the policy."""
     return PendingStatus(
         Reason.NO_MATCHING_POLICY,
-        lambda: "no PropagationPolicy selects it, so it is not queued; create a policy that selects it",
+        lambda: (
+            "no PropagationPolicy selects it, or Karmada has not applied the policy, so it is not queued; create a"
+            " policy that selects it, or change the job"
+        ),
         now,
     )
 

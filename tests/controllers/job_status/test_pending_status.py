@@ -130,6 +130,14 @@ def test_patch_sets_only_the_state_of_the_observed_version():
     assert len(long["status"]["state"]["message"]) == 1024
 
 
+def test_unselected_status_does_not_blame_the_policy_alone():
+    """A binding is also missing after its deletion, and while a webhook or Karmada's controller is down."""
+    assert unselected_status(0).message() == (
+        "no PropagationPolicy selects it, or Karmada has not applied the policy, so it is not queued; create a"
+        " policy that selects it, or change the job"
+    )
+
+
 def test_unselected_status_is_read_as_our_own():
     assert cached_job(status_patch(cached_job(), unselected_status(0))["status"]).published_reason == "NoMatchingPolicy"
 
