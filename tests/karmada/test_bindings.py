@@ -112,6 +112,18 @@ def test_unclaimed_binding_is_not_scheduled_until_claimed(harness):
     assert CLAIM in harness.binding()["metadata"]["labels"]
 
 
+def test_no_dependencies_of_a_job_are_propagated(harness):
+    """Karmada's interpreters report none, so its ConfigMaps need a policy of their own."""
+    harness.api.create(f"/api/v1/namespaces/{harness.namespace}/configmaps", {"metadata": {"name": "settings"}})
+    harness.propagate(propagateDeps=True)
+    task = {"name": "main", "replicas": 1}
+    volumes = [{"name": "v", "configMap": {"name": "settings"}}]
+    harness.run(tasks=[{**task, "template": pods(restartPolicy="Never", volumes=volumes)}], minAvailable=1)
+    harness.run("after")
+    assert harness.binding()["spec"]["propagateDeps"] is True
+    assert harness.look(f"{harness.bindings}/settings-configmap") is None
+
+
 def test_second_kind_of_equal_name_waits_for_the_binding(harness):
     harness.propagate()
     harness.propagate("plain", kind="Job", resourceSelectors=[{"apiVersion": "batch/v1", "kind": "Job"}])
