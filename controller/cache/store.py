@@ -488,6 +488,7 @@ class Store(ObjectCollections):
             retry_requested=self._requested.get(uid) == "resume",
             abort_requested=self._requested.get(uid) == "abort",
             has_run=self.start_failures.has_run(binding),
+            has_run_before=self.start_failures.has_run_before(binding),
             excluded_clusters=excluded.names,
             retryable_clusters=excluded.retryable,
             data=self.data_requirement(binding),

@@ -96,6 +96,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """A Command requests that it be aborted, and its record does not say so yet."""
     has_run: bool = False
     """It runs, or has run since it was admitted."""
+    has_run_before: bool = False
+    """Karmada has no cluster for it, after it has run since it was admitted."""
     excluded_clusters: frozenset[ClusterName] = frozenset()
     """Clusters in which it did not start and which have not changed since (R1)."""
     retryable_clusters: frozenset[ClusterName] = frozenset()
@@ -325,6 +327,7 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
         failed_starts=status.failed_starts,
         has_run=is_admitted and _has_run(inputs),
         unplaced=is_admitted and not binding.is_suspended and not binding.targets,
+        has_run_before=is_admitted and inputs.local_state.has_run_before,
         placed_at=clusters_changed_at(binding) if is_admitted else 0,
         preserved=binding.details.preserved,
         has_long_grace_period=inputs.requests is not None and inputs.requests.has_long_grace_period,

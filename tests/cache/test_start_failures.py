@@ -61,6 +61,22 @@ def test_has_run_is_remembered_until_suspension_or_move(told, ends_by):
     assert not starts.has_run(waiting)
 
 
+def test_run_is_remembered_while_karmada_has_no_cluster():
+    """It did not fail to start in the cluster that it lost; placed there again, it has to start anew."""
+    starts, admitted = StartFailures(), workload(WorkloadState.ADMITTED)
+    runs, waiting = facts((WorkloadPhase.RUNNING, False)), facts((WorkloadPhase.WAITING, False))
+    unplaced = msgspec.structs.replace(waiting, clusters=(), progress=())
+    starts.update(waiting, admitted)
+    assert not starts.has_run_before(unplaced)
+    starts.update(runs, admitted)
+    for _ in range(2):
+        assert (starts.has_run(unplaced), starts.has_run_before(unplaced)) == (False, True)
+        starts.update(unplaced, admitted)
+    assert (starts.has_run(waiting), starts.has_run_before(waiting)) == (False, False)
+    starts.update(waiting, admitted)
+    assert not starts.has_run_before(unplaced)
+
+
 def test_changed_cluster_is_not_excluded_until_retried():
     starts = StartFailures()
     starts.cluster_changed(CLUSTER, M1)

@@ -2,6 +2,8 @@
 
 from dataclasses import replace
 
+import pytest
+
 from controller.engine.engine import Engine
 from controller.engine.lifecycle.startup import backoff_ms
 from controller.engine.plan import Evict
@@ -140,3 +142,23 @@ def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
     assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
+
+
+@pytest.mark.parametrize(("has_run", "excluded"), [(True, ()), (False, ("m",))])
+def test_cluster_that_was_lost_after_a_run_is_not_excluded(has_run, excluded):
+    """R1: it did start there, so it and equal workloads may be tried there again."""
+    scenario = Scenario(
+        {
+            "policy": {"startWithin": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 3_600, "started": True}],
+        }
+    )
+    lost = changed(scenario.by_name("j"), has_run=False, unplaced=True, has_run_before=has_run)
+    scenario.state.workload_changed(lost, scenario.now)
+    scenario.now += 600_000
+    (eviction,) = scenario.state.plan(scenario.now).decisions
+    assert isinstance(eviction, Evict)
+    assert eviction.back_off is not None
+    assert eviction.back_off.excluded_clusters == excluded

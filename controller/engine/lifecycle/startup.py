@@ -298,9 +298,15 @@ def max_backoff_ms(timeout_ms: int) -> int:
 
 
 def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
-    """Return the clusters to exclude; after a run, earlier exclusions no longer apply."""
-    excluded = frozenset[ClusterName]() if workload.has_run else workload.requirements.excluded_clusters
-    charges = _current_charges(workload) if is_at_fault else ()
+    """Return the clusters to exclude; after a run, earlier exclusions no longer apply.
+
+    It did start in clusters from which Karmada took it away after a run, because they ceased to match.
+    """
+    has_run_before = workload.details.has_run_before
+    excluded = workload.requirements.excluded_clusters
+    if workload.has_run or has_run_before:
+        excluded = frozenset()
+    charges = _current_charges(workload) if is_at_fault and not has_run_before else ()
     return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
 
 

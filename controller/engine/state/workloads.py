@@ -227,6 +227,8 @@ class WorkloadDetails:
     """It runs, or has run since its admission, on its present clusters."""
     unplaced: bool = False
     """It is admitted, and Karmada found no cluster for it."""
+    has_run_before: bool = False
+    """It is unplaced, and has run since its admission before Karmada took its clusters away."""
     placed_at: int = 0
     """When others last changed its clusters, or it was scaled up from zero, after its admission, in milliseconds;
     0: never.
@@ -261,7 +263,7 @@ class WorkloadDetails:
         """Return the details after an eviction, which is a failed start where it was *taken back* before it ran."""
         history = EvictionHistory(self.evictions, self.failed_starts)
         counts = history.after_eviction(has_run=self.has_run, taken_back=taken_back, self_caused=self_caused)
-        return replace(self.without_claims(), has_run=False, **counts._asdict())
+        return replace(self.without_claims(), has_run=False, has_run_before=False, **counts._asdict())
 
     def without_claims(self) -> "WorkloadDetails":
         """Return the details without nomination and reservation."""
