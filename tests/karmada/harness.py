@@ -224,7 +224,8 @@ class Harness:
         for path in reversed(self._made):
             with suppress(ApiError):
                 self.api.delete(path)
-        for collection in (self.policies, self.jobs, DEPLOYMENTS.format(self.namespace)):
+        dependencies = (f"/api/v1/namespaces/{self.namespace}/{plural}" for plural in ("configmaps", "secrets"))
+        for collection in (self.policies, self.jobs, DEPLOYMENTS.format(self.namespace), *dependencies):
             self.api.delete(collection)
         wait_until(lambda: not self.api.get(self.bindings)["items"], "bindings gone")
 

@@ -128,9 +128,35 @@ def test_job_completes_and_is_healthy_with_customization(interpreted):
     assert _applied(interpreted)["health"] == "Healthy"
 
 
+def _attached_to(binding):
+    """Return the clusters of the workload that requires the object of *binding*."""
+    return binding["spec"]["requiredBy"][0].get("clusters") if binding else None
+
+
 def _applied(harness):
     told = (harness.binding("train") or {}).get("status", {}).get("aggregatedStatus") or [{}]
     return told[0] if told[0].get("applied") and told[0].get("status") and told[0].get("health") != "Unknown" else None
+
+
+def test_dependencies_of_a_job_are_propagated_without_claims(interpreted):
+    for plural in ("configmaps", "secrets"):
+        interpreted.api.create(
+            f"/api/v1/namespaces/{interpreted.namespace}/{plural}", {"metadata": {"name": "settings"}}
+        )
+    interpreted.change_policy(propagateDeps=True)
+    volumes = [
+        {"name": "a", "configMap": {"name": "settings"}},
+        {"name": "b", "secret": {"secretName": "settings"}},
+        {"name": "c", "persistentVolumeClaim": {"claimName": "settings"}},
+    ]
+    tasks = [task("first", 1, "1", volumes=volumes), task("second", 1, "1", volumes=volumes[:1])]
+    interpreted.submit("train", tasks=tasks, minAvailable=2, queue="q")
+    interpreted.wait_for_phase("Running")
+    targets = interpreted.binding("train")["spec"]["clusters"]
+    for kind in ("configmap", "secret"):
+        path = f"{interpreted.bindings}/settings-{kind}"
+        interpreted.wait(lambda path=path: _attached_to(interpreted.look(path)) == targets, f"placed {kind}")
+    assert interpreted.look(f"{interpreted.bindings}/settings-persistentvolumeclaim") is None
 
 
 def test_elastic_job_runs_if_only_its_gang_fits(interpreted):
