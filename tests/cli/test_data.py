@@ -54,6 +54,11 @@ def test_data_lists_sources_and_claims_that_wait(run, tmp_path):
     assert "images" in run("data", "-f", path).out
 
 
+def test_data_of_files_without_any_names_no_permission(run, tmp_path):
+    path = write(tmp_path, cluster("m1", {"cpu": 4}), queue("q"))
+    assert run("data", "-f", path).out == "There is no DataSource and no DataSourceClaim.\n"
+
+
 def test_automatic_split_of_a_hyperjob_follows_its_data(plan):
     split = replicated("trainer", task(replicas=2, gpu=0), splitPolicy={"mode": "auto"}, spec={"queue": "q"})
     clusters = [cluster(name, {"cpu": 4}) for name in ("m1", "m2")]

@@ -19,4 +19,4 @@ def data(options: CommonOptions) -> None:
     from controller.cli.render.data import data_listing  # noqa: PLC0415 -- see options
     from controller.cli.reports.data import data_report  # noqa: PLC0415
 
-    options.show(data_report, data_listing)
+    options.show(data_report, lambda report: data_listing(report, is_live=not options.files))

@@ -4,7 +4,8 @@ import msgspec
 
 from controller.cli.render.output import Column, Listing, Row
 
-_NONE = "There is no DataSource, or you may not list DataSources and DataSourceClaims of all namespaces."
+_NONE = "There is no DataSource and no DataSourceClaim."
+_NONE_LIVE = "There is no DataSource, or you may not list DataSources and DataSourceClaims of all namespaces."
 
 
 class ClaimReport(msgspec.Struct, rename="camel", frozen=True):
@@ -39,7 +40,7 @@ class DataSources(msgspec.Struct, frozen=True):
     data: tuple[DataSourceReport, ...]
 
 
-def data_listing(report: DataSources) -> Listing:
+def data_listing(report: DataSources, *, is_live: bool) -> Listing:
     """Return the table of the data sets, with their claims for ``-o wide``."""
     columns = [
         Column("SYSTEM"),
@@ -53,7 +54,7 @@ def data_listing(report: DataSources) -> Listing:
         Column("CLAIM NAMES", is_wide=True, is_text=True),
     ]
     names = [f"datasource.datadependency.volcano.sh/{source.name}" for source in report.data if source.name]
-    return Listing(columns, [_row(source) for source in report.data], names, _NONE)
+    return Listing(columns, [_row(source) for source in report.data], names, _NONE_LIVE if is_live else _NONE)
 
 
 def _row(report: DataSourceReport) -> Row:
