@@ -251,8 +251,8 @@ class ConsoleServer:
             "X-Accel-Buffering": "no",
         }
         response = web.StreamResponse(headers=headers)
-        await response.prepare(request)
         with _closing_unread(request):
+            await response.prepare(request)
             # The page may have changed since the browser has loaded it.
             await _send(response, _GZIP_HEADER + shared.event)
             last, reviewed_at = shared.main, time.monotonic()

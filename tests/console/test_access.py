@@ -27,6 +27,7 @@ from controller.kube.access_reviews import RefusedError
 from tests.cli.manifests import queue
 from tests.console.consoles import OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
 from tests.controllers.hyperjob.objects import two_copies
+from tests.waiting import poll
 
 PAGES = (
     *("/queues", "/queues/a", "/workloads", "/workloads/one/Job/train-one"),
@@ -448,6 +449,22 @@ async def test_stream_whose_client_has_left_ends_without_error(console, model):
             model.refresh(model.snapshot.now + 1000)
             await asyncio.sleep(0.01)
     assert [entry for entry in logs if entry["log_level"] == "error"] == []
+
+
+async def test_stream_whose_client_leaves_at_once_ends_without_error(console, monkeypatch):
+    page_of = Renders.page
+
+    async def page_after_the_client_has_left(self, *arguments):
+        for connection in console.client.server.runner.server.connections:
+            connection.transport.abort()
+        return await page_of(self, *arguments)
+
+    monkeypatch.setattr(Renders, "page", page_after_the_client_has_left)
+    with capture_logs() as logs:
+        with pytest.raises(ClientError):
+            await console.get("/events?path=/workloads", "op")
+        await poll(lambda: not console.server._busy, "the end of the request")
+    assert not logs
 
 
 async def test_stream_that_is_not_read_is_closed(console, model, monkeypatch):
