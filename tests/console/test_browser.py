@@ -141,6 +141,17 @@ async def test_pages_fit_their_window_without_errors(model, width, scheme):
         assert not problems
 
 
+async def test_pages_with_the_longest_names_fit_their_window(tmp_path):
+    upper, lower, job_name, missing = ("x" * 252 + letter for letter in "abcd")
+    queues = [queue(upper), queue(lower, parent=upper)]
+    model = model_of(tmp_path, *queues, cluster(upper), pending_job("one", job_name, lower))
+    paths = [f"/queues?below={upper}", f"/queues/{lower}", f"/workloads/one/Job/{job_name}", f"/clusters/{upper}"]
+    async with browser_on(model, width=360) as (page, url, _):
+        for path in (*paths, "/", "/workloads", "/clusters", f"/queues/{missing}", f"/what-if?change={missing}"):
+            await page.goto(url + path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= 360, path
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_pages_have_no_accessibility_findings(model, scheme):
     async with browser_on(model, scheme=scheme) as (page, url, _):
