@@ -110,10 +110,10 @@ REMEDIES: Mapping[Reason, str] = {
 _OWN_SUSPENSION = "its {subject} is true"
 
 #: Why a workload is pending where an advance reservation needs all of its clusters (O11).
-_RESERVED_IN_ADVANCE = "its clusters are kept free for {subject}, and it is not expected to end before"
+_RESERVED_IN_ADVANCE = "its clusters are kept free for {subject}, and it is not expected to end before that begins"
 _AMOUNTS_RESERVED_IN_ADVANCE = (
     "it requests {asked} {resource}, but only {available} of '{cluster}' are not kept free for {subject}, and it is "
-    "not expected to end before"
+    "not expected to end before that begins"
 )
 #: The message of each eviction reason.
 EVICTION_MESSAGES: Mapping[EvictionReason, str] = {
@@ -231,7 +231,10 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.QUEUE_NOT_FOUND and not refusal.queue:
         return "check that the controller may read objects of its kind"
     if is_advance_reservation(refusal):
-        return "it starts when the reservation ends; a job with a shorter runningEstimate or other clusters, earlier"
+        return (
+            "it starts when the reservation ends; earlier in other clusters, or with a runningEstimate that ends "
+            "before the reservation begins"
+        )
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     is_own = refusal.reason is Reason.SUSPENDED and refusal.subject

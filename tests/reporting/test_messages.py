@@ -1,7 +1,7 @@
 import pytest
 
 from controller.engine.placement.fit import NODES_FULL
-from controller.engine.reasons import Reason, Refusal
+from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal
 from controller.reporting.messages import PENDING_MESSAGES, REMEDIES, pending_message, remedy_message
 
 
@@ -42,6 +42,16 @@ def test_no_finished_workload_helps_while_clusters_accept_none(subject):
         subject or "none of its candidate clusters that can hold it accepts new workloads"
     )
     assert remedy_message(refusal).startswith("it starts when more of its candidate clusters accept new workloads;")
+
+
+def test_shorter_run_helps_before_a_reservation_only():
+    # The reason is the same before the reservation and while it is in force.
+    refusal = Refusal(Reason.BLOCKED_BY_RESERVATION, cluster="m", subject=f"{ADVANCE_RESERVATION}upgrade")
+    assert pending_message(refusal).endswith("'upgrade', and it is not expected to end before that begins")
+    assert remedy_message(refusal).startswith(
+        "it starts when the reservation ends; earlier in other clusters, or with a runningEstimate that ends "
+        "before the reservation begins;"
+    )
 
 
 def test_negative_free_capacity_is_shown_as_zero():

@@ -99,7 +99,8 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
         Exclusion.MAX_GROUPS_MISSING: "a spread constraint of the placement has no maxGroups, so Karmada selects no"
         " cluster; set maxGroups",
         Exclusion.SMALLER_REGION: "the placement spreads by region, and Karmada chooses a region with more clusters",
-        Exclusion.RESERVED: "it is kept free for an advance reservation, before which the workload would not end",
+        Exclusion.RESERVED: "it is kept free for an advance reservation, and the workload is not expected to end"
+        " before that begins",
         Exclusion.STARTUP_FAILED: "the workload or an equal one did not start on it, and it has not changed since",
     }
 )
