@@ -46,15 +46,21 @@ def clock(at: str | None) -> str:
     if not at:
         return "-"
     moment = datetime.fromisoformat(at)
-    today = datetime.now(UTC).date()
-    return moment.strftime("%H:%M" if moment.date() == today else "%d %b %H:%M") + " UTC"
+    return f"{_date(moment)}{moment:%H:%M} UTC"
 
 
 def exact(at: str) -> str:
     """Format a time in UTC with seconds and milliseconds, with the date where it is not today."""
     moment = datetime.fromisoformat(at)
-    time = f"{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} UTC"
-    return time if moment.date() == datetime.now(UTC).date() else f"{moment:%d %b} {time}"
+    return f"{_date(moment)}{moment:%H:%M:%S}.{moment.microsecond // 1000:03d} UTC"
+
+
+def _date(moment: datetime) -> str:
+    """Return what precedes the time of day: nothing today, the date without its year in this one."""
+    today = datetime.now(UTC).date()
+    if moment.date() == today:
+        return ""
+    return f"{moment:%d %b} " if moment.year == today.year else f"{moment:%d %b %Y} "
 
 
 def _age(at: str, now: int) -> str:

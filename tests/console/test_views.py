@@ -2,12 +2,13 @@
 
 import itertools
 from collections import Counter
+from datetime import UTC, datetime
 from urllib.parse import urlencode
 
 import msgspec
 import pytest
 
-from console.pages import render
+from console.pages import clock, exact, render
 from console.reader import Reader
 from console.views import what_if
 from console.views.forecasts import Forecasts, Start
@@ -74,6 +75,17 @@ def test_pages_say_what_is_known_of_a_start(tmp_path, start, status, on_page, in
     forecasts = Forecasts({workload.uid: start} if start is not None else {})
     rows = workloads_view(model, Query(), reader, forecasts)
     assert in_list in render("workloads.html", rows, Query(), path="", title="")
+
+
+def test_time_of_another_year_has_its_year():
+    # An advance reservation may begin years from now, and stored decisions may be years old.
+    assert (clock("2031-01-31T08:00:00Z"), exact("1999-01-31T08:00:02.250Z")) == (
+        "31 Jan 2031 08:00 UTC",
+        "31 Jan 1999 08:00:02.250 UTC",
+    )
+    now = datetime.now(UTC)
+    other = now.replace(month=1 if now.month > 6 else 12, day=9)
+    assert clock(other.isoformat()) == f"{other:%d %b %H:%M} UTC"
 
 
 @pytest.mark.parametrize(
