@@ -49,7 +49,8 @@ def timeline(model: Model, workload: Workload, reason: str, reader: Reader) -> I
         nomination = workload.nomination
         yield Step(f"Nominated to {nomination.cluster}", format_time(nomination.since), tone="wait")
     if workload.state is WorkloadState.ADMITTED:
-        yield from _admitted_steps(workload, binding, last)
+        titles = [step.title for step in logged if step.title in {"Admitted", "Evicted"}]
+        yield from _admitted_steps(workload, binding, is_logged=titles[-1:] == ["Admitted"])
     if workload.state is WorkloadState.FINISHED:
         yield Step("Finished", format_time(binding.details.ended_at if binding is not None else None), tone="good")
 
@@ -59,12 +60,12 @@ def is_adopted(workload: Workload) -> bool:
     return workload.admission is not None and workload.admission.adopted
 
 
-def _admitted_steps(workload: Workload, binding: CachedBinding | None, last: str) -> Iterable[Step]:
-    """Yield the steps of an admitted workload after the *last* logged one."""
+def _admitted_steps(workload: Workload, binding: CachedBinding | None, *, is_logged: bool) -> Iterable[Step]:
+    """Yield the steps of an admitted workload, of which the admission may be logged."""
     admission = workload.admission
     if is_adopted(workload):
         yield Step("Adopted", detail="it ran before the installation, or others started it", tone="good")
-    elif admission is not None and last != "Admitted":
+    elif admission is not None and not is_logged:
         clusters = ", ".join(charge.cluster for charge in admission.cluster_charges)
         yield Step("Admitted", format_time(admission.admitted_at), f"to {clusters}", "good")
     if binding is not None and binding.clusters:

@@ -15,7 +15,7 @@ from controller.engine.policy import Ageing, EvictionPolicy, Policy
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.workloads import Nomination
-from tests.cli.manifests import queue
+from tests.cli.manifests import admitted, queue
 from tests.console.consoles import NOW, LoggedHistory, add_history, cluster, console_of, model_of, pending_job
 from tests.history.logs import START, Log, job, moment_at, two_queues
 from tests.history.logs import cluster as logged_cluster
@@ -160,6 +160,16 @@ def test_timeline_has_the_ends_of_nominations_and_reservations(model):
     titles = [step.title.lower() for step in timeline(model, workload, "", reader)]
     assert [title for title in titles if title in texts] == texts
     assert [row.update for row in decisions_about(model, {workload.uid}, reader)] == texts[::-1]
+
+
+def test_timeline_has_one_admission_when_karmada_schedules_again(tmp_path):
+    model = model_of(tmp_path, queue("a"), cluster("m1"), *admitted("train", {"cpu": "1"}, on="m1", queue="a"))
+    [workload] = model.snapshot.state.workloads.values()
+    model.history.add([decision(0, "Admit", uid=workload.uid), decision(1, "Requeue", uid=workload.uid)])
+    reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
+    titles = [step.title for step in timeline(model, workload, "", reader)]
+    assert titles.index("Admitted") < titles.index("Scheduled again")
+    assert titles.count("Admitted") == 1
 
 
 async def test_nomination_names_its_cluster(console, model):
