@@ -114,10 +114,11 @@ class Controller:
             discovered["hyperjobs"] = self.hyperjobs
             caches.maps.insert(0, self.hyperjobs.caches)
         self._create_status_controllers(api, clock)
+        optional: ChainMap[str, Any] = ChainMap(self.hyperjobs.caches, self.data_sources.informers, discovered)
         self.metrics.register_state(
             lambda: self.loop.state,
             self.store,
-            Caches(self.informers, discovered),
+            Caches(self.informers, optional),
             leads=lambda: self.election.leads,
         )
         self.metrics.hyperjobs = self.hyperjobs.phases

@@ -1,7 +1,9 @@
 import asyncio
 import re
 from importlib.metadata import version
+from types import SimpleNamespace
 
+from controller.__main__ import Controller
 from controller.cache.store import Store
 from controller.engine.engine import Engine
 from controller.engine.policy import AdvanceReservation, Policy
@@ -16,9 +18,11 @@ from controller.engine.state.workloads import (
     Workload,
     WorkloadState,
 )
+from controller.kube.config_file import ConfigurationFile
 from controller.kube.timing import wall_clock
 from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.state_collector import MAX_CLUSTERS, MAX_QUEUES, Caches, StateCollector
+from controller.settings import ControllerSettings
 from tests.engine import objects
 
 
@@ -132,6 +136,22 @@ def test_resources_that_only_workloads_name_have_no_series():
     state.plan(0)
     text = "\n".join(page(state))
     assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "managed-kinds", "cpu", "memory", "b.example/d"}
+
+
+def test_every_cache_that_decisions_wait_for_has_a_series(tmp_path):
+    path = tmp_path / "admission.yaml"
+    path.write_text("")
+    controller = Controller(ControllerSettings(identity="a"), ConfigurationFile(path), None, for_hyperjobs=None)
+    for cache in (controller.kinds, controller.data_sources, controller.hyperjobs, *controller.informers.values()):
+        cache.synced.set()
+    assert controller.loop.problem is None
+    # Of these the informers begin later, and are not in sync, such as after a change of the leader.
+    for name, caches in (("hyperjobs.g", controller.hyperjobs.caches), ("sources", controller.data_sources.informers)):
+        caches[name] = SimpleNamespace(synced=asyncio.Event())
+        assert controller.loop.problem == f"{name} not known yet"
+        lines = controller.metrics.exposition().decode().splitlines()
+        assert f'volcano_global_cache_synced{{resource="{name}"}} 0.0' in lines
+        caches[name].synced.set()
 
 
 def test_only_the_leader_exports_state():
