@@ -23,6 +23,8 @@ from controller.kube.errors import ApiError, Conflict, Invalid, NotFound, Unreac
 from controller.kube.timing import Uptime, uptime
 
 _SEPARATOR: Final = "_"
+#: A lease that says more than so many times the own duration was edited by hand: nobody could ever acquire it.
+_MAX_FACTOR: Final = 10
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -113,7 +115,7 @@ def can_acquire(candidate: Candidate, observed: ObservedLease, timings: LeaseTim
         return True
     if observed.is_first and candidate.held_before(lease):
         return True
-    return now >= observed.since + max(lease.seconds, timings.lease)
+    return now >= observed.since + max(min(lease.seconds, _MAX_FACTOR * timings.lease), timings.lease)
 
 
 def write_delay(candidate: Candidate, observed: ObservedLease, timings: LeaseTimings) -> float:

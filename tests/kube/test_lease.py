@@ -41,6 +41,8 @@ def observed(lease: Lease | None, *, age: float = 0, is_first: bool = False) -> 
         pytest.param(observed(FORMER), False, id="same-name-seen-later"),
         pytest.param(observed(Lease("7", "pod-2_run0", 60), age=30), False, id="theirs-is-longer"),
         pytest.param(observed(Lease("7", "pod-2_run0", 0), age=29), False, id="theirs-says-nothing"),
+        pytest.param(observed(Lease("7", "pod-2_run0", 2**31 - 1), age=299), False, id="theirs-is-absurd"),
+        pytest.param(observed(Lease("7", "pod-2_run0", 2**31 - 1), age=300), True, id="theirs-was-absurd-for-long"),
         pytest.param(observed(Lease("7", "pod-1-2_run0", 30), is_first=True), False, id="a-similar-name"),
     ],
 )
