@@ -57,11 +57,11 @@ def is_due(text: str, server: dict[str, Any], now: datetime) -> bool:
         document = yaml.safe_load(text)
         token = document["users"][0]["user"]["token"]
         claims = _claims(token)
-        cluster = document["clusters"][0]["cluster"]
-    except (CredentialsError, KeyError, IndexError, TypeError, yaml.YAMLError):
+        address = document["clusters"][0]["cluster"]["server"]
+    except (CredentialsError, AttributeError, LookupError, TypeError, ValueError, yaml.YAMLError):
         return True
     due = claims.issued_at + (claims.expires_at - claims.issued_at) * 2 / 3
-    return now.timestamp() >= due or cluster.get("server") != server.get("server")
+    return now.timestamp() >= due or address != server.get("server")
 
 
 def expiry(token: str) -> datetime:
@@ -145,7 +145,8 @@ async def _stored_kubeconfig(host: Api, namespace: str, secret: str) -> str:
     data = await read_secret(host, namespace, secret)
     if data is None:
         raise CredentialsError(f"Secret {secret!r} does not exist: install the chart, which creates it")
-    return data.get(KEY, b"").decode()
+    # Bytes that are no text are renewed like any other unreadable kubeconfig.
+    return data.get(KEY, b"").decode(errors="replace")
 
 
 async def _token(karmada: Api, account: str, options: TokenOptions) -> str:

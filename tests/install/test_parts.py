@@ -17,7 +17,8 @@ from controller.kube.client import Api
 from controller.kube.errors import ServerError
 from controller.kube.timing import Backoff
 from install.checks import customization_warnings, version_violations
-from install.credentials import CredentialsError, is_due, reduced_days, with_token
+from install.credentials import CredentialsError, TokenOptions, is_due, reduced_days, with_token
+from install.credentials import issue as issue_credentials
 from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
 from install.registration import Address, bundles, wait_for_webhook, with_bundles
 from install.removal import SuspendedBinding, outcomes
@@ -26,6 +27,8 @@ from tests.certs.replicas import Replica
 from tests.scripted_server import answering, refusing, scripted_server
 
 NOW, DAY = datetime.now(UTC), timedelta(days=1)
+CLAIMS = base64.urlsafe_b64encode(json.dumps({"iat": NOW.timestamp(), "exp": (NOW + DAY).timestamp()}).encode())
+TOKEN = f"head.{CLAIMS.decode().rstrip('=')}.signature"
 
 KUBECONFIG = """
 apiVersion: v1
@@ -56,9 +59,35 @@ def test_kubeconfig_without_a_cluster_is_an_error(text):
         with_token(text, "t")
 
 
-@pytest.mark.parametrize("text", ["", "{}", "users: [{user: {token: nonsense}}]", "users: [{user: {token: a.b.c}}]"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "users: [{user: {token: nonsense}}]",
+        "users: [{user: {token: a.b.c}}]",
+        "users: [{user: {token: 5}}]",
+        "users: [{user: {token: a.é.c}}]",
+        f"users: [{{user: {{token: {TOKEN}}}}}]\nclusters: [{{cluster: rubbish}}]",
+        b"\xff\xfe\x00".decode(errors="replace"),
+    ],
+)
 def test_unreadable_kubeconfig_is_due(text):
     assert is_due(text, {"server": "https://k"}, datetime.now(UTC))
+
+
+@pytest.mark.parametrize("kubeconfig", [b"\xff\xfe\x00", b"users: [{user: {token: 5}}]"])
+async def test_rubbish_in_a_secret_is_replaced(tmp_path, kubeconfig):
+    path = "/api/v1/namespaces/host/secrets/s"
+    file = tmp_path / "karmada"
+    file.write_text(KUBECONFIG.replace(", certificate-authority: ca.crt", ""))
+    options = TokenOptions({"controller": "s"}, namespace="k", host_namespace="host", lifetime=DAY)
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        server.says("GET", path, answering(200, {"data": {"kubeconfig": base64.b64encode(kubeconfig).decode()}}))
+        token = answering(201, {"status": {"token": TOKEN}})
+        server.says("POST", "/api/v1/namespaces/k/serviceaccounts/controller/token", token)
+        server.says("PATCH", path, answering(200, {}))
+        await issue_credentials(api, api, options, kubeconfig=file)
 
 
 @pytest.mark.parametrize(("requested", "reduced"), [(timedelta(days=1), None), (timedelta(days=90), 1)])
