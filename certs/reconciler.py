@@ -82,10 +82,7 @@ class CertificateReconciler:
         bundle = ensure_authority(
             self.store, now, settings.lifetimes, forced_reason=forced_reason if settings.authority else None
         )
-        published = bundle
-        if settings.before_registration:
-            # Replicas that an upgrade has not replaced yet may serve a certificate of another CA.
-            published += _pem(self._other_published(load_bundle(bundle)))
+        published = bundle + _pem(self._former(load_bundle(bundle)))
         if self._publish(published) and self._is_bundle_new(bundle):
             self.sleep(settings.settle_seconds)
         issued = ensure_leaf(
@@ -137,6 +134,16 @@ class CertificateReconciler:
         if old and self.settings.replica and self._is_covered(newest) and self._all_replicas_serve(self._leaf()):
             old = []
         self._publish(_pem([*newest, *old]))
+
+    def _former(self, newest: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+        """Return the CAs that are published besides *newest* and still needed, also where the stored ones were lost."""
+        others = self._other_published(newest)
+        if not others or self.settings.before_registration:
+            # Replicas that an upgrade has not replaced yet may serve a certificate of another CA.
+            return others
+        served = [[leaf] for leaf in served_certificates(self.settings.replica).values() if leaf is not None]
+        uncovered = [chain for chain in served if not is_trusted(chain, newest)]
+        return [ca for ca in others if any(is_trusted(chain, [ca]) for chain in uncovered)]
 
     def _other_published(self, newest: Sequence[x509.Certificate]) -> list[x509.Certificate]:
         """Return the CAs that are published besides *newest* and have not expired."""

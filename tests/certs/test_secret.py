@@ -125,6 +125,34 @@ def test_ca_is_published_where_the_webhook_is_registered_already(plane, store):
     assert set(bundles(plane)) == {store.read(AUTHORITY).files["tls.crt"] + first}
 
 
+def test_ca_that_was_lost_stays_published_while_replicas_need_it(plane, store, replica, tmp_path):
+    assert run(plane, "ensure").returncode == 0
+    former, folder = store.read(AUTHORITY).files["ca.crt"], tmp_path / "mounted"
+    folder.mkdir()
+    served = _mount(store, folder, replica)
+    plane.admin.delete(f"{SECRETS}/volcano-global-webhook-authority")
+    foreign = create_authority(datetime.now(UTC), timedelta(days=1)).certificate_pem()
+    configurations = registration("https://127.0.0.1:9")
+    for webhook in (webhook for configuration in configurations for webhook in configuration["webhooks"]):
+        webhook["clientConfig"]["caBundle"] = base64.b64encode(foreign + former).decode()
+    apply(plane.admin, configurations)
+    options = ("ensure", "--replica", served.place, "--overlap-seconds", "0")
+    for _ in range(2):
+        assert run(plane, *options).returncode == 0
+        assert set(bundles(plane)) == {store.read(AUTHORITY).files["tls.crt"] + former}
+    _mount(store, folder)
+    served.load()
+    assert run(plane, *options).returncode == 0
+    assert set(bundles(plane)) == {store.read(AUTHORITY).files["tls.crt"]}
+
+
+def _mount(store, folder, replica=lambda _: None):
+    """Write the serving certificate to a folder, as the kubelet does; return what *replica* starts with it."""
+    for name, contents in store.read(SERVING).files.items():
+        (folder / name).write_bytes(contents)
+    return replica(folder)
+
+
 @pytest.mark.usefixtures("store")
 def test_concurrent_runs_agree(plane, store):
     with ThreadPoolExecutor(4) as pool:
