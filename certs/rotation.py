@@ -93,11 +93,13 @@ def ensure_leaf(  # noqa: PLR0913 -- two of them are rarely given
     if leaf is None or reason is not None:
         kept = leaf.names if leaf and reason_to_reissue(leaf.names, wanted) else frozenset()
         leaf = issue(authority.pair, sorted(wanted | kept), now=now, validity=lifetimes.leaf)
-        log.info("serving certificate issued", reason=reason, not_after=leaf.lifetime.not_after.isoformat())
     store.write(
         SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, expected=stored_leaf.stored
     )
-    return leaf is not stored_leaf.pair
+    is_issued = leaf is not stored_leaf.pair
+    if is_issued:
+        log.info("serving certificate issued", reason=reason, not_after=leaf.lifetime.not_after.isoformat())
+    return is_issued
 
 
 def prune_authorities(store: CertificateStore, published: bytes) -> bytes:

@@ -21,8 +21,9 @@ from typing import Any, Protocol
 
 import msgspec
 
+from certs.authority import AuthorityError
 from controller.kube.client import Api
-from controller.kube.errors import Conflict, NotFound
+from controller.kube.errors import Conflict, Forbidden, NotFound
 
 SERVING = "serving"
 AUTHORITY = "authority"
@@ -83,6 +84,13 @@ class SecretStore:
             asyncio.run(self._create(name, files) if expected is None else self._update(name, files, expected))
         except (Conflict, NotFound) as error:
             raise ConflictError(f"Secret {self._secret(name)!r} was changed by another process") from error
+        except Forbidden as error:
+            if expected is None:
+                raise AuthorityError(
+                    f"Secret {self._secret(name)!r} does not exist, and this user may create none: run helm upgrade,"
+                    f" which creates and fills it ({error})"
+                ) from error
+            raise
 
     def _secret(self, name: str) -> str:
         return self._name if name == SERVING else f"{self._name}-{name}"

@@ -1,6 +1,7 @@
 """Tests the Secret store on a real API server, with the documented permissions."""
 
 import base64
+import contextlib
 import json
 import subprocess
 import sys
@@ -9,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import create_authority, load_bundle
+from certs.authority import AuthorityError, create_authority, load_bundle
 from certs.store import AUTHORITY, SERVING, ConflictError, SecretStore
 from controller.kube.errors import Forbidden
 from localup.apply import apply, wait_until
@@ -67,6 +68,34 @@ def test_certs_user_has_no_other_permissions(plane):
     other = SecretStore(plane.kubeconfig("volcano-global-certs"), NAMESPACE, "another")
     with pytest.raises(Forbidden):
         other.read(SERVING)
+
+
+def test_deleted_secret_names_what_creates_it(plane, store):
+    """The CronJob of the chart may only patch the Secrets."""
+    role = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{NAMESPACE}/roles/volcano-global-certs"
+    assert run(plane, "ensure").returncode == 0
+    plane.admin.delete(f"{SECRETS}/volcano-global-webhook")
+    rules = plane.admin.get(role)["rules"]
+    plane.admin.merge(role, {"rules": [rule for rule in rules if rule["verbs"] != ["create"]]})
+    try:
+        # The API server may know the former role for a moment.
+        wait_until(lambda: _is_forbidden(plane, store), "the role without create")
+        failed = run(plane, "ensure")
+    finally:
+        plane.admin.merge(role, {"rules": rules})
+    assert (failed.returncode, failed.stdout) == (1, "")
+    says = "certs: Secret 'volcano-global-webhook' does not exist, and this user may create none: run helm upgrade"
+    assert failed.stderr.startswith(says)
+    wait_until(lambda: run(plane, "ensure").returncode == 0, "the role again")
+    assert store.read(SERVING) is not None
+
+
+def _is_forbidden(plane, store):
+    with contextlib.suppress(AuthorityError):
+        store.write("probe", FILES, expected=None)
+        plane.admin.delete(f"{SECRETS}/volcano-global-webhook-probe")
+        return False
+    return True
 
 
 def test_publishing_changes_only_the_bundle(plane, store):
