@@ -433,6 +433,8 @@ def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
 
 #: Keys of the ConfigMap in which the controller publishes the active configuration.
 _PUBLISHED, _REVISION = "configuration.json", "revision"
+#: What says which objects are gated.
+_ABOUT_KINDS = ("apiVersion", "kind", "integrations", "exemptNamespaces")
 
 
 def published_data(configuration: VolcanoGlobalConfiguration) -> dict[str, str]:
@@ -447,6 +449,21 @@ def read_published(data: Mapping[str, Any]) -> tuple[VolcanoGlobalConfiguration,
     if not isinstance(document, str) or not isinstance(revision, str):
         raise ConfigurationError(f"the keys {_PUBLISHED} and {_REVISION} are missing")
     return load_configuration(document), revision
+
+
+def read_published_kinds(data: Mapping[str, Any]) -> VolcanoGlobalConfiguration:
+    """Return what the ConfigMap's data say about gated kinds and namespaces, whatever else another version wrote.
+
+    Raises `ConfigurationError`.
+    """
+    document = data.get(_PUBLISHED)
+    try:
+        published = json.loads(document) if isinstance(document, str) else None
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{_PUBLISHED} is not valid JSON: {error}") from error
+    if not isinstance(published, dict):
+        raise ConfigurationError(f"the key {_PUBLISHED} is missing")
+    return check_configuration({name: published[name] for name in _ABOUT_KINDS if name in published})
 
 
 def _as_written(value: Any) -> Any:

@@ -17,6 +17,7 @@ from controller.api.configuration import (
     VolcanoGlobalConfiguration,
     published_data,
     read_published,
+    read_published_kinds,
 )
 from controller.api.keys import CONFIG_MAPS, PUBLISHED_CONFIGURATION
 from controller.kube.client import Api
@@ -41,7 +42,7 @@ class ConfigurationPublisher:
         may_write: Callable[[], bool],
         on_replace: Callable[[VolcanoGlobalConfiguration], None] = lambda _: None,
     ) -> None:
-        """Call *on_replace* with each configuration before it is replaced."""
+        """Call *on_replace* with each configuration before it is replaced, or at least with its gated kinds."""
         self._api = api
         self._path = CONFIG_MAPS.item_path(namespace, PUBLISHED_CONFIGURATION)
         self._configuration = configuration
@@ -90,9 +91,14 @@ class ConfigurationPublisher:
             )
         log.info("configuration published", path=self._path, revision=data["revision"])
 
-    def _read_replaced(self, data: Any) -> None:
+    def _read_replaced(self, observed: Any) -> None:
+        data = observed if isinstance(observed, dict) else {}
         try:
-            replaced, _ = read_published(data if isinstance(data, dict) else {})
+            try:
+                replaced, _ = read_published(data)
+            except ConfigurationError:
+                # A newer version may have published keys that this one does not know.
+                replaced = read_published_kinds(data)
         except ConfigurationError as error:
             log.warning("published configuration unreadable", path=self._path, error=str(error))
         else:

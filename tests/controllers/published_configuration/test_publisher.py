@@ -1,5 +1,7 @@
 """The active configuration is published once, and again when it changes."""
 
+import json
+
 import pytest
 
 from controller.api.configuration import (
@@ -26,6 +28,9 @@ nodeShapes: [{clusters: {matchLabels: {tier: gpu}}, nodes: [{count: 2, allocatab
 integrations: [{apiVersion: apps/v1, kind: Deployment}]
 """)
 
+KINDS_OF_TENANTS = VolcanoGlobalConfiguration(
+    exempt_namespaces=TENANTS.exempt_namespaces, integrations=TENANTS.integrations
+)
 
 PATH = CONFIG_MAPS.item_path("ns", PUBLISHED_CONFIGURATION)
 
@@ -70,9 +75,20 @@ async def test_configuration_is_written_once_until_it_changes():
 
 
 @virtual_time
-async def test_unreadable_published_configuration_is_replaced():
+async def test_kinds_of_a_newer_version_are_read_after_a_rollback():
+    plane, data = ControlPlane(), published_data(TENANTS)
+    data["configuration.json"] = json.dumps(json.loads(data["configuration.json"]) | {"newKey": {"a": 1}})
+    body = {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": data}
+    send(plane.server, "POST", PATH.rpartition("/")[0], body)
+    await plane.publish(VolcanoGlobalConfiguration())
+    assert (plane.stored, plane.replaced) == (VolcanoGlobalConfiguration(), [KINDS_OF_TENANTS])
+
+
+@pytest.mark.parametrize("data", [{"a": "b"}, {"configuration.json": "{"}, {"configuration.json": "[]"}])
+@virtual_time
+async def test_unreadable_published_configuration_is_replaced(data):
     plane = ControlPlane()
-    body = {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": {"a": "b"}}
+    body = {"metadata": {"name": PUBLISHED_CONFIGURATION}, "data": data}
     send(plane.server, "POST", PATH.rpartition("/")[0], body)
     await plane.publish(TENANTS)
     assert (plane.stored, plane.replaced) == (TENANTS, [])
