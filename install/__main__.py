@@ -32,7 +32,7 @@ from install.objects import (
     read_secret,
     webhook_configurations,
 )
-from install.registration import register, wait_for_webhook
+from install.registration import register, wait_for_rollout, wait_for_webhook
 from install.removal import scale_to_zero, stop_job, wait_until_released
 from install.settings import InstallSettings, parse_flags
 
@@ -44,6 +44,7 @@ BUNDLE = "ca.crt"
 #: Lease of the leader election, which the controller creates.
 CONTROLLER_LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
+_ROLLOUT_SECONDS = 120.0
 _AUTHENTICATE = (
     "set webhook.clientCa.secretName and configure a client certificate for webhooks in the Karmada API server"
     " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"
@@ -111,6 +112,10 @@ async def register_webhooks(settings: InstallSettings) -> None:
     bundle = await _bundle(settings)
     if settings.address:
         await wait_for_webhook(settings.address, bundle, seconds=settings.wait_seconds)
+    if settings.webhook_deployment:
+        seconds = min(settings.wait_seconds, _ROLLOUT_SECONDS)
+        async with Api.connect(settings.host_kubeconfig, user_agent=_AGENT) as host:
+            await wait_for_rollout(host, settings.host_namespace or "", settings.webhook_deployment, seconds=seconds)
     manifests = webhook_configurations(_read_manifests(settings))
     async with Api.connect(settings.kubeconfig, user_agent=_AGENT) as karmada:
         await register(karmada, manifests, bundle)

@@ -109,6 +109,43 @@ async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -
         )
 
 
+class _RolloutStatus(msgspec.Struct, rename="camel"):
+    observed_generation: int = 0
+    replicas: int = 0
+    updated_replicas: int = 0
+
+
+class _Meta(msgspec.Struct):
+    generation: int = 0
+
+
+class _Deployment(msgspec.Struct):
+    metadata: _Meta
+    status: _RolloutStatus = msgspec.field(default_factory=_RolloutStatus)
+
+
+async def wait_for_rollout(host: Api, namespace: str, name: str, *, seconds: float) -> None:
+    """Wait until a Deployment has no replicas of an earlier version: they may refuse what only the new one reviews.
+
+    After *seconds* this gives up with a warning, since new replicas may need the registration to become ready.
+    """
+    path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
+
+    async def is_complete() -> bool:
+        try:
+            deployment = msgspec.json.decode(await host.get(path), type=_Deployment)
+        except NotFound:
+            return True
+        status = deployment.status
+        return (
+            status.observed_generation >= deployment.metadata.generation and status.updated_replicas == status.replicas
+        )
+
+    if not await poll_until(is_complete, seconds=seconds, every=_POLL_SECONDS):
+        reason = f"Deployment {name!r} still has replicas of an earlier version after {seconds:g} s"
+        log.warning("webhook registered before its rollout has ended", reason=reason)
+
+
 def _connection_error(address: Address, bundle: bytes) -> str | None:
     """Return why the API server cannot call the webhook at *address* yet, or ``None``.
 

@@ -54,6 +54,11 @@ class InstallSettings(BaseModel):
         None,
         description="name or address that the webhook's certificate must cover; none: the host of --webhook-address",
     )
+    webhook_deployment: str | None = Field(
+        None,
+        description="Deployment of the webhook; `register` waits up to two minutes until it has no replicas of an "
+        "earlier version; none: it does not wait for that",
+    )
     wait_seconds: float = Field(
         300, gt=0, le=3600, description="time to wait for the webhook, or for --job and --controller to stop"
     )
@@ -95,8 +100,11 @@ class InstallSettings(BaseModel):
             raise ValueError("credentials needs at least one --account")
         if self.command == "register" and self.certificate_secret is None:
             raise ValueError("register needs --certificate-secret")
-        if (self.account or self.certificate_secret or self.job or self.controller) and self.host_namespace is None:
-            raise ValueError("--account, --certificate-secret, --job and --controller need --host-namespace")
+        needs_host = self.account or self.certificate_secret or self.job or self.controller or self.webhook_deployment
+        if needs_host and self.host_namespace is None:
+            raise ValueError(
+                "--account, --certificate-secret, --webhook-deployment, --job and --controller need --host-namespace"
+            )
         if self.account and self.kubeconfig is None:
             raise ValueError("--account needs --kubeconfig, from which the kubeconfigs are derived")
         return self

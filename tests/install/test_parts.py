@@ -10,6 +10,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
+from structlog.testing import capture_logs
 
 from certs.authority import KeyPair, create_authority, issue
 from controller.api.keys import RESOURCE_BINDINGS
@@ -20,7 +21,7 @@ from install.checks import customization_warnings, version_violations
 from install.credentials import CredentialsError, TokenOptions, is_due, reduced_days, with_token
 from install.credentials import issue as issue_credentials
 from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, path_of, read_folder
-from install.registration import Address, bundles, wait_for_webhook, with_bundles
+from install.registration import Address, bundles, wait_for_rollout, wait_for_webhook, with_bundles
 from install.removal import SuspendedBinding, outcomes
 from install.settings import parse_flags
 from tests.certs.replicas import Replica
@@ -224,6 +225,42 @@ async def test_every_replica_has_the_name_of_a_new_address(serve, monkeypatch, o
     address = Address("replicas", port, "new.example")
     with pytest.raises(InstallError, match="mismatch") if is_awaited else contextlib.nullcontext():
         await wait_for_webhook(address, authority.certificate_pem(), seconds=1)
+
+
+DEPLOYMENT = "/apis/apps/v1/namespaces/host/deployments/webhook"
+
+
+def deployment(generation, *, replicas, updated):
+    status = {"observedGeneration": 2, "replicas": replicas, "updatedReplicas": updated}
+    return answering(200, {"metadata": {"generation": generation}, "status": status})
+
+
+@pytest.mark.parametrize(
+    ("answers", "reads", "warns"),
+    [
+        pytest.param([deployment(2, replicas=2, updated=2)], 1, False, id="first-installation"),
+        pytest.param([refusing(404)], 1, False, id="gone"),
+        pytest.param(
+            [
+                deployment(3, replicas=2, updated=2),
+                deployment(2, replicas=3, updated=1),
+                deployment(2, replicas=2, updated=2),
+            ],
+            3,
+            False,
+            id="upgrade",
+        ),
+        pytest.param([deployment(2, replicas=3, updated=1)], None, True, id="new-replicas-are-not-ready"),
+    ],
+)
+async def test_registration_waits_for_replicas_of_the_new_version(tmp_path, monkeypatch, answers, reads, warns):
+    monkeypatch.setattr("install.registration._POLL_SECONDS", 0.01)
+    async with scripted_server() as server, Api.connect(server.kubeconfig(tmp_path / "kubeconfig")) as api:
+        server.says("GET", DEPLOYMENT, *answers)
+        with capture_logs() as logs:
+            await wait_for_rollout(api, "host", "webhook", seconds=0.3 if warns else 60)
+        assert reads is None or len(server.seen("GET")) == reads
+    assert [entry["event"] for entry in logs] == ["webhook registered before its rollout has ended"] * warns
 
 
 @pytest.mark.parametrize(
