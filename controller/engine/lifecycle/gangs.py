@@ -4,7 +4,7 @@ Workloads name their gang themselves. A trial leaves no trace in the usage.
 """
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, islice
 from typing import Final
@@ -20,7 +20,7 @@ from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, fits, total
+from controller.engine.state.resources import Resources, fits
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, HyperJobGang, SchedulingRequirements, Workload
 
@@ -62,9 +62,8 @@ def never_fits_refusal(
 ) -> Refusal | None:
     """Return why no capacity would ever admit enough parts of a complete *gang* together; ``None`` where it may (C5).
 
-    Either too few parts would be admitted alone, or the smallest ones exceed a limit of *potential* together, which has
-    no usage, or more parts of at least one size must start than the empty clusters hold. Parts of several sizes may
-    still not fit then.
+    Either too few parts would be admitted alone, or the smallest ones exceed *potential*, the quota without usage, or
+    more parts of one size must start than the empty clusters hold. Parts of several sizes may still not fit then.
     """
     missing = workloads.gangs.missing(gang)
     if missing <= 1:
@@ -76,10 +75,9 @@ def never_fits_refusal(
         return _part_refusal(*inadmissible[0])
     charges = dict[Node, list[Resources]]()
     for part, each in parts:
-        for node in potential.tree.nodes[part.queue].path():
-            charges.setdefault(node, []).append(each.charge)
-    others = len(parts) - missing
-    if not any(_exceed_limit(potential, node, below, len(below) - others) for node, below in charges.items()):
+        charges.setdefault(potential.tree.nodes[part.queue], []).append(each.charge)
+    resources = sorted({name for _, each in parts for name, amount in each.charge.items() if amount > 0})
+    if not any(_exceed_quota(potential, charges, name, others=len(parts) - missing) for name in resources):
         return _too_many_refusal(parts, missing, feasibility_cache)
     trial = potential.overlay()
     for part, each in parts:
@@ -90,13 +88,32 @@ def never_fits_refusal(
     return None
 
 
-def _exceed_limit(potential: Quota, node: Node, charges: Sequence[Resources], count: int) -> bool:
-    """Return whether the *count* smallest amounts of each resource in *charges* exceed the limit of *node*."""
-    if count <= 1 or potential.exceeded_limit(node, total(charges)) is None:
-        return False
-    resources = {name for charge in charges for name in charge}
-    least = {name: sum(sorted(charge.get(name, 0) for charge in charges)[:count]) for name in resources}
-    return potential.exceeded_limit(node, least) is not None
+def _exceed_quota(potential: Quota, charges: Mapping[Node, Sequence[Resources]], resource: str, *, others: int) -> bool:
+    """Return whether *charges* by leaf exceed *potential* together, whichever *others* of them are left out.
+
+    The reserved quota of a queue grows by the amounts of its smallest parts, in order, less what its idle guarantee
+    covers. So the smallest increases of its children are the least by which the sum below an ancestor grows.
+    """
+    increases = {node: [charge.get(resource, 0) for charge in each] for node, each in charges.items()}
+    nodes = {above for node in charges for above in node.path()}
+    for node in sorted(nodes, key=lambda node: -node.depth):
+        amounts = sorted(increases[node])
+        count = len(amounts) - others
+        is_limited = count > 1 and node.limits_resource(resource)
+        if is_limited and sum(amounts[:count]) > potential.unreserved(node, resource):
+            return True
+        if node.parent is not None:
+            beyond = _beyond(amounts, potential.idle_guarantee(node, resource))
+            increases.setdefault(node.parent, []).extend(beyond)
+    return False
+
+
+def _beyond(amounts: Sequence[int], idle: int) -> Iterator[int]:
+    """Yield the part of each of *amounts* that *idle*, used up in order, does not cover."""
+    for amount in amounts:
+        covered = min(amount, idle)
+        idle -= covered
+        yield amount - covered
 
 
 def _too_many_refusal(

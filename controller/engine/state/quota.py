@@ -184,6 +184,10 @@ class Quota:
                 before = self._reserved_below[above.name].get(resource, 0)
                 raised = max(before + raised, guarantee) - max(before, guarantee)
 
+    def idle_guarantee(self, node: Node, resource: str) -> int:
+        """Return the part of the guarantee of *node* that nothing below it uses or reserves."""
+        return self.reserved_quota(node, resource) - self._reserved_below[node.name].get(resource, 0)
+
     def unreserved(self, node: Node, resource: str) -> int:
         """Return the part of the limit of *node* that is not reserved."""
         return self.limits[node.name].limit.get(resource, 0) - self._reserved_below[node.name].get(resource, 0)
