@@ -312,7 +312,13 @@ class Model:
         job = self.tree.jobs[name]
         used = self.tree.used(job.queue, self.settled)
         has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
-        return self.is_reclaimable(job, ROOT, self.policy.head_reservation.after_ms) and has_borrowed
+        keeps_guarantee = all(
+            used[resource] - amount >= self.tree.guarantee(job.queue, resource)
+            for resource, amount in job.requests.items()
+            if amount
+        )
+        is_movable = has_borrowed and keeps_guarantee
+        return is_movable and self.is_reclaimable(job, ROOT, self.policy.head_reservation.after_ms)
 
     def is_reclaimable(self, job: Job, common: str, within: int = 0) -> bool:
         """P1, P4: whether reclaim by a queue outside *common* may evict a job within *within* seconds."""

@@ -14,6 +14,7 @@ from controller.engine.policy import Policy
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName, Tree
+from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import (
@@ -185,6 +186,15 @@ def _rank(workload: Workload, node: Node, priority: int) -> Rank:
     )
 
 
+def keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
+    """Say whether a queue on the path of *victim* keeps its guarantee without it (P1)."""
+    guarantee = quota.limits[node.name].guarantee
+    return all(
+        amount <= 0 or quota.usage(node.name, name) - amount >= guarantee.get(name, 0)
+        for name, amount in victim.charge.items()
+    )
+
+
 @dataclass(slots=True)
 class _Finding:
     """Result of the search for one set of requirements."""
@@ -235,18 +245,24 @@ class ReclaimableCapacity:
         for name, amounts in self._reclaimable.pop(node.name, {}).items():
             self._reclaimable_by_cluster[name] = subtract(self._reclaimable_by_cluster[name], amounts)
         if self._has_borrowed(node):
-            self._reclaimable[node.name] = self._reclaimable_from(node.name)
+            self._reclaimable[node.name] = self._reclaimable_from(node)
             for name, amounts in self._reclaimable[node.name].items():
                 self._reclaimable_by_cluster[name] = add(self._reclaimable_by_cluster.get(name, EMPTY), amounts)
                 self._gained.add(name)
 
-    def _reclaimable_from(self, queue: QueueName) -> dict[ClusterName, Resources]:
-        """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3)."""
+    def _reclaimable_from(self, node: Node) -> dict[ClusterName, Resources]:
+        """Return by cluster what would be freed if reclaim evicted all it may before a reservation begins (O3).
+
+        Without a victim alone the queue must keep its guarantee. Its ancestors are not evaluated: reclaim below them
+        need not keep theirs.
+        """
         rules, latest = self._policy.reclaim, self._now + self._policy.head_reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
-        for victim in self._candidates.in_queue(queue):
+        for victim in self._candidates.in_queue(node.name):
             evictable_at = rules.evictable_at(victim.evictions, victim.admitted_at)
-            if evictable_at is not None and max(evictable_at, victim.stays_until) <= latest:
+            if evictable_at is None or not keeps_guarantee(node, victim, self._shares.quota):
+                continue
+            if max(evictable_at, victim.stays_until) <= latest:
                 for cluster_charge in victim.cluster_charges:
                     freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed

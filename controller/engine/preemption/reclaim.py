@@ -11,7 +11,7 @@ from controller.engine.fairness.shares import INFINITE, ZERO, QueueShares, Usage
 from controller.engine.fairness.tournament import Head
 from controller.engine.policy import EvictionPolicy
 from controller.engine.preemption.attempt import PreemptionAttempt
-from controller.engine.preemption.candidates import PreemptionCandidates, Victim
+from controller.engine.preemption.candidates import PreemptionCandidates, Victim, keeps_guarantee
 from controller.engine.state.hierarchy import Node
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, scale
@@ -76,7 +76,7 @@ class ReclaimPolicy:
             return False
         return (
             all(_exceeds_fair_share(attempt.queue_shares, node, lacking, attempt.quota) for node in paths.victim_path)
-            and all(_keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_path)
+            and all(keeps_guarantee(node, victim, attempt.quota) for node in paths.victim_path)
             and _stays_within_fair_share(attempt, paths)
             and _improves_fairness(attempt, paths, victim, also_freed=victim.charge)
         )
@@ -119,14 +119,6 @@ def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozen
     """Say whether a queue exceeds its fair share of one of *resources*."""
     fair_share = queue_shares.fair_shares[node.name]
     return any(quota.usage(node.name, name) > fair_share.get(name, 0) for name in resources)
-
-
-def _keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
-    guarantee = quota.limits[node.name].guarantee
-    return all(
-        amount <= 0 or quota.usage(node.name, name) - amount >= guarantee.get(name, 0)
-        for name, amount in victim.charge.items()
-    )
 
 
 def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) -> bool:
