@@ -49,7 +49,10 @@ class IdleReservations:
         }
 
     def measure(self, windows: Mapping[str, Window], now: int) -> None:
-        """Measure what the present reservations leave idle from *now* on; nothing where there are *windows* (O9)."""
+        """Measure what the present reservations leave idle from *now* on; nothing where a shadow time is to come (O9).
+
+        Where it has come, the workload could start as far as forecast, and something else holds it up.
+        """
         charges: dict[str, dict[ClusterName, Resources]] = {}
         for workload in self._workloads.with_reservation.values():
             by_cluster = charges.setdefault(owner_of(workload), {})
@@ -59,7 +62,7 @@ class IdleReservations:
         self.by_owner = {
             owner: IdleTime(
                 before[owner].area if owner in before else 0,
-                0 if owner in windows else self._idle_part(by_cluster),
+                0 if owner in windows and windows[owner].shadow_time > now else self._idle_part(by_cluster),
                 now,
             )
             for owner, by_cluster in charges.items()
