@@ -17,7 +17,7 @@ from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import OrderKey, PendingWorkloads, WorkloadClass
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, subtract
-from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
+from controller.engine.state.workloads import HyperJobGang, SchedulingRequirements, Workload, WorkloadUid
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -228,7 +228,11 @@ class BorrowingPolicy:
         ]
         if first is not None:
             return iter(
-                [_protected_head(leaf, workload_class) for workload_class in classes if workload_class.head is first]
+                [
+                    _protected_head(leaf, workload_class)
+                    for workload_class in classes
+                    if workload_class.head is first and self._can_start_within_fair_share(leaf, workload_class.gang)
+                ]
             )
         return merge(*(self._within_fair_share(leaf, workload_class) for workload_class in classes))
 
@@ -239,11 +243,36 @@ class BorrowingPolicy:
             for name, amount in workload_class.charge.items()
             if amount > 0 and name != PODS
         )
+        if most <= 0 or not self._can_start_within_fair_share(leaf, workload_class.gang):
+            return []
         pending = (workload for workload in workload_class if workload.uid not in self._admitted)
         return [
             _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(workload), workload_class)
-            for workload in islice(pending, max(most, 0))
+            for workload in islice(pending, most)
         ]
+
+    def _can_start_within_fair_share(self, leaf: Node, gang: HyperJobGang | None) -> bool:
+        """Return whether enough parts of a HyperJob in *leaf* may stay within its fair share for all to start together.
+
+        For each resource the smallest parts are counted, and in other queues all parts.
+        """
+        gangs = self._order.workloads.gangs
+        if gang is None or not gangs.is_all_or_nothing(gang):
+            return True
+        needed, charges = gangs.missing(gang), list[Resources]()
+        for uid in gangs.parts(gang):
+            if uid in self._pending:
+                workload_class = self._pending.class_of(uid)
+                if workload_class.queue == leaf.name and uid not in self._admitted:
+                    charges.append(workload_class.charge)
+                else:
+                    needed -= 1
+        due, usage = self.queue_shares.fair_shares[leaf.name], self._usage.allocated[leaf.name]
+        for name in {name for charge in charges for name in charge} - {PODS}:
+            least = sum(sorted(charge.get(name, 0) for charge in charges)[: max(needed, 0)])
+            if least > 0 and usage.get(name, 0) + least > due.get(name, 0):
+                return False
+        return True
 
     def _can_use(self, workload_class: WorkloadClass) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in workload_class.charge.items())
