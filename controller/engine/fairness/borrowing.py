@@ -226,13 +226,15 @@ class BorrowingPolicy:
             for workload_class in self._pending.queues.get(leaf.name, ())
             if self._can_use(workload_class)
         ]
+        # Once for each HyperJob, which may have a thousand parts of different sizes.
+        startable = {
+            gang: self._can_start_within_fair_share(leaf, gang)
+            for gang in dict.fromkeys(workload_class.gang for workload_class in classes)
+        }
+        classes = [workload_class for workload_class in classes if startable[workload_class.gang]]
         if first is not None:
             return iter(
-                [
-                    _protected_head(leaf, workload_class)
-                    for workload_class in classes
-                    if workload_class.head is first and self._can_start_within_fair_share(leaf, workload_class.gang)
-                ]
+                [_protected_head(leaf, workload_class) for workload_class in classes if workload_class.head is first]
             )
         return merge(*(self._within_fair_share(leaf, workload_class) for workload_class in classes))
 
@@ -243,12 +245,10 @@ class BorrowingPolicy:
             for name, amount in workload_class.charge.items()
             if amount > 0 and name != PODS
         )
-        if most <= 0 or not self._can_start_within_fair_share(leaf, workload_class.gang):
-            return []
         pending = (workload for workload in workload_class if workload.uid not in self._admitted)
         return [
             _ProtectedWorkload(-leaf.queue.priority, workload_class.key_of(workload), workload_class)
-            for workload in islice(pending, most)
+            for workload in islice(pending, max(most, 0))
         ]
 
     def _can_start_within_fair_share(self, leaf: Node, gang: HyperJobGang | None) -> bool:
