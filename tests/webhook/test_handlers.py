@@ -25,7 +25,7 @@ REVIEWED = {
     "/hyperjobs/mutate": (document(), WRITE),
     "/hyperjobs/validate": (document(), WRITE),
     "/datasourceclaims/validate": (data_source_claim(), WRITE),
-    "/queues/mutate": (volcano_queue(), CREATE),
+    "/queues/mutate": (volcano_queue(), WRITE),
     "/queues/validate": (volcano_queue(), WRITE | {"DELETE"}),
 }
 HANDLERS = admission_handlers(Configuration(None), cached_queues("a"))

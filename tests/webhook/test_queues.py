@@ -203,8 +203,8 @@ def test_invalid_update_is_denied(before, after, expected):
     assert expected in response.message
 
 
-def mutated(queue):
-    return stored_after(mutate_queue(decoded(queue)), queue)
+def mutated(queue, **request):
+    return stored_after(mutate_queue(decoded(queue, **request)), queue)
 
 
 DEFAULTS = {"weight": 1, "reclaimable": True, "parent": "root"}
@@ -238,3 +238,10 @@ def test_root_queue_gets_no_parent():
 )
 def test_hierarchy_annotation_is_prefixed_with_root(given, expected):
     assert mutated(given)["metadata"] == expected["metadata"]
+
+
+def test_replaced_queue_keeps_defaults_and_given_annotations():
+    """An empty parent would be written by Volcano in each member, and removed by Karmada, again and again."""
+    applied = placed("eng/prod", "2/8") | {"spec": {"weight": 3}}
+    stored = mutated(applied, old=mutated(applied))
+    assert stored == applied | {"spec": DEFAULTS | {"weight": 3}}

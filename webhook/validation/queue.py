@@ -51,14 +51,19 @@ _METADATA = msgspec.json.Decoder(WatchedObject)
 
 
 def mutate_queue(request: Request) -> AdmissionResponse:
-    """Return the defaults that Volcano would set on the new queue."""
-    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE",)):
+    """Return the defaults that Volcano would set on the new queue; an update that leaves them out keeps them.
+
+    The annotations of an updated queue stay as they are: a tool that compares them with its manifest would otherwise
+    write them again and again.
+    """
+    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
         return denial
     try:
         queue = read_queue(request.object)
     except (ValueError, RecursionError) as error:
-        return _decode_failed(request, error)
-    return patched(*_hierarchy_patch(queue), *_default_patch(queue))
+        return allowed() if leaves_unchanged(request, "spec") else _decode_failed(request, error)
+    defaults = _default_patch(queue)
+    return patched(*defaults) if request.operation == "UPDATE" else patched(*_hierarchy_patch(queue), *defaults)
 
 
 def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
