@@ -346,6 +346,14 @@ def test_manifest_that_is_applied_again_keeps_its_defaults():
     assert validate(resized, old=stored).outcome is Outcome.ALLOWED
 
 
+@pytest.mark.parametrize("given", [{}, {"minAvailable": 2}], ids=["default", "given"])
+def test_minimum_that_an_update_leaves_out_follows_the_size(given):
+    stored, _ = mutated(volcano_job(task(replicas=3), **given))
+    resized, _ = mutated(volcano_job(task(replicas=5)), old=stored)
+    assert (resized["spec"]["minAvailable"], resized["spec"]["tasks"][0]["minAvailable"]) == (5, 5)
+    assert validate(resized, old=stored).outcome is not Outcome.DENIED
+
+
 @pytest.mark.parametrize("old", [on_host(), on_host(dnsPolicy="Default")], ids=["without-defaults", "other-value"])
 def test_update_sets_no_default_that_the_job_does_not_have(old):
     new = without_defaults({"template": {"spec": {"hostNetwork": True}}, "name": "x"}, queue="b", maxRetry=9)

@@ -93,6 +93,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
     """Return the defaults that Volcano would set on the job.
 
     An update that leaves out a default which the job has keeps it: a manifest that is applied again has none of them.
+    A minimum that it leaves out becomes the default for the new number of pods: without one, no pod would be needed.
     """
     if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
         return denial
@@ -106,7 +107,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
     defaults = _default_patch(job.spec, policy)
     if before is None:
         return patched(*defaults)
-    return patched(*(default for default in defaults if _value_at(before, default.path) == default.value))
+    return patched(*(default for default in defaults if _is_kept(default, _value_at(before, default.path))))
 
 
 def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
@@ -155,6 +156,11 @@ def _validate_update(request: Request, job: ReviewedJob, policy: JobPolicy) -> A
         return denied(_message(request, request.name, *violations), code=422)
     warning = resize_warning(old, job, policy.resize)
     return allowed(warning) if warning else allowed()
+
+
+def _is_kept(default: Operation, before: Any) -> bool:
+    """Return whether an update that leaves out a default keeps it; *before* is the former value of the field."""
+    return bool(before == default.value) or (default.path.endswith("/minAvailable") and before is not None)
 
 
 def _value_at(document: Any, path: str) -> Any:

@@ -315,7 +315,10 @@ def update_violations(old: ReviewedJob, new: ReviewedJob) -> Iterator[str]:
         yield from partition_violations(task)
         yield from topology_violations(task, index)
     if spec.min_available > spec.replicas:
-        yield f"job 'minAvailable' must not be greater than total replicas ({spec.min_available} > {spec.replicas})"
+        yield (
+            f"job 'minAvailable' must not be greater than total replicas ({spec.min_available} > {spec.replicas}):"
+            " lower spec.minAvailable, too; a new job without it gets the number of its pods"
+        )
     if spec.min_available < 0:
         yield "job 'minAvailable' must be >= 0"
     if len(old.spec.all_tasks) != len(spec.all_tasks):
