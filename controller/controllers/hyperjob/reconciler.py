@@ -173,6 +173,8 @@ class _NameConflict:
 
     kind: str
     name: str
+    is_orphan: bool
+    """Whether the object was a part's and has lost its owner."""
     retry_at: int
     """When the name is looked up again."""
     backoff: Backoff
@@ -183,7 +185,10 @@ class _NameConflict:
 
     def message(self, namespace: str) -> str:
         """Return the message for the status of the HyperJob."""
-        return f"{self.kind} {namespace}/{self.name} belongs to another owner; delete it, or rename the HyperJob"
+        about = f"{self.kind} {namespace}/{self.name}"
+        if self.is_orphan:
+            return f"{about} is a part without controlling owner; restore its ownerReferences to keep it, or delete it"
+        return f"{about} belongs to another owner; delete it, or rename the HyperJob"
 
 
 class ObservedObjects(Protocol):
@@ -360,13 +365,15 @@ class Reconciler:
             return None
         backoff = before.backoff if before else Backoff(_FIRST_LOOKUP_DELAY, _MAX_LOOKUP_DELAY)
         retry_at = self.clock() + int(backoff.next_delay() * 1000)
-        conflict = self.conflicts[uid] = _NameConflict(taken["kind"], taken["metadata"]["name"], retry_at, backoff)
+        is_orphan = not taken.owner and bool(taken.revision.digest)
+        conflict = _NameConflict(taken.resource.kind, taken.key.name, is_orphan, retry_at, backoff)
+        self.conflicts[uid] = conflict
         if len(self.conflicts) > _MAX_REMEMBERED:
             del self.conflicts[next(iter(self.conflicts))]
         return conflict
 
-    async def _first_taken(self, hyperjob: HyperJob, new: Sequence[Manifest]) -> Manifest | None:
-        """Return the first of the objects to be created with a name that an object of another owner has."""
+    async def _first_taken(self, hyperjob: HyperJob, new: Sequence[Manifest]) -> ObservedChild | None:
+        """Return the first object that is not the HyperJob's and has the name of an object to be created."""
         is_listed = len(new) > _MAX_SINGLE_LOOKUPS
         present = await self._list_names(hyperjob.metadata.namespace) if is_listed else frozenset()
         for manifest in new:
@@ -375,7 +382,7 @@ class Reconciler:
                 continue
             existing = await self._get_object(_resource(manifest), ObjectKey(hyperjob.metadata.namespace, name))
             if existing is not None and not existing.is_owned_by(hyperjob.metadata.uid):
-                return manifest
+                return existing
         return None
 
     async def _list_names(self, namespace: str) -> frozenset[tuple[str, str]]:

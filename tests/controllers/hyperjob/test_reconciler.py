@@ -283,6 +283,23 @@ async def test_regression_name_conflict_creates_nothing(harness, kind, parts):
     assert len(harness.names()) == parts
 
 
+async def test_part_that_lost_its_owner_is_kept_and_reported(harness):
+    """As by `kubectl replace` of a manifest without ownerReferences."""
+    await harness.start(two_copies())
+    before, uids, path = harness.items(JOBS), harness.uids(), harness.path(JOBS, "llm-t-0")
+    owners = next(job["metadata"]["ownerReferences"] for job in before if job["metadata"]["name"] == "llm-t-0")
+    harness.send("PATCH", path, {"metadata": {"ownerReferences": None}})
+    await harness.reconcile()
+    assert harness.status()["reason"] == "NameTaken"
+    assert harness.status()["message"] == (
+        "Job ml/llm-t-0 is a part without controlling owner; restore its ownerReferences to keep it, or delete it"
+    )
+    harness.send("PATCH", path, {"metadata": {"ownerReferences": owners}})
+    await harness.reconcile()
+    assert "reason" not in harness.status()
+    assert harness.uids() == uids
+
+
 async def test_taken_name_is_looked_up_with_a_growing_delay(harness):
     harness.foreign("llm-t-0")
     harness.submit(two_copies())
