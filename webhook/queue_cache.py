@@ -10,7 +10,7 @@ from typing import NewType
 
 import msgspec
 
-from controller.api.meta import Quantities
+from controller.api.meta import Quantities, decode_watched
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.api.queues import ROOT_QUEUE, Queue, QueueSpec, QueueStatus
 
@@ -69,8 +69,14 @@ _QUEUE = msgspec.json.Decoder(ReviewedQueue)
 
 
 def read_queue(raw: bytes | msgspec.Raw) -> ReviewedQueue:
-    """Return the Queue in *raw*, or raise `ValueError` if it cannot be decoded."""
-    return _QUEUE.decode(raw)
+    """Return the Queue in *raw*, or raise `ValueError` if it cannot be decoded.
+
+    Server-side apply may leave ``null`` where the manifest has an empty map.
+    """
+    queue = decode_watched(_QUEUE, bytes(raw))
+    if queue.decode_errors:
+        raise msgspec.ValidationError("; ".join(queue.decode_errors))
+    return queue
 
 
 def to_cached(queue: ReviewedQueue) -> QueueEntry:

@@ -14,6 +14,10 @@ def validate(new, *, old=None, others=(), **request):
     return validate_queue(decoded(new, old=old, **request), cached_queues(*others))
 
 
+EMPTIED = volcano_queue(weight=2, capability=None) | {"metadata": {"name": "q", "annotations": None, "labels": None}}
+"""As the API server sends a queue with empty maps after a change from client-side to server-side apply."""
+
+
 def sized(name="q", parent="", *, guarantee=None, **amounts):
     """Return a queue with these amounts of CPU."""
     spec = {field: {"cpu": value} for field, value in amounts.items()}
@@ -182,6 +186,7 @@ TOO_MUCH = sized(parent="p", capability="20")
         pytest.param(volcano_queue(state="Closing"), volcano_queue(state="Closing", weight=2), id="state-of-volcanos"),
         pytest.param(TOO_MUCH, TOO_MUCH | {"spec": TOO_MUCH["spec"] | {"weight": 2}}, id="amounts-wrong-before"),
         pytest.param(volcano_queue(parent="gone"), volcano_queue(parent="gone", weight=2), id="parent-gone-before"),
+        pytest.param(volcano_queue(), EMPTIED, id="null-for-empty-maps"),
     ],
 )
 def test_valid_update_is_allowed(before, after):

@@ -9,7 +9,7 @@ from itertools import islice
 
 import msgspec
 
-from controller.api.meta import WatchedObject
+from controller.api.meta import WatchedObject, decode_watched
 from controller.api.queues import QueueSpec
 from webhook.queue_cache import (
     HIERARCHY,
@@ -91,7 +91,10 @@ def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
 def _has_same_place(request: Request) -> bool:
     """Return whether an update leaves the annotations of the place in the hierarchy as they were."""
     try:
-        new, old = (_METADATA.decode(queue).metadata.annotations for queue in (request.object, request.old_object))
+        new, old = (
+            decode_watched(_METADATA, bytes(queue)).metadata.annotations
+            for queue in (request.object, request.old_object)
+        )
     except (ValueError, RecursionError):
         return False
     return all(new.get(name) == old.get(name) for name in (HIERARCHY, HIERARCHY_WEIGHTS))
