@@ -557,6 +557,9 @@ class Store(ObjectCollections):
         self.unbound_jobs.update(template, is_unbound=is_job and not self._uids_by_template.of(template))
 
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
+        if before is not None and after is not None and before.published_reason and after.published_reason == "":
+            for on_removed in self.on_status_removed:
+                on_removed(after.key)
         if before is not None and after is not None and before.differs_in_status_only(after):
             return
         if before is not None and (after is None or after.uid != before.uid):

@@ -104,6 +104,7 @@ class JobStatusController:
         self._backoff = Backoff(initial=2, maximum=30)
         self._wake = asyncio.Event()
         store.on_conditions.append(self._on_conditions)
+        store.on_status_removed.append(self._on_status_removed)
 
     def configure(self) -> None:
         """Queue all pending reasons if the configuration has just enabled the statuses: the engine repeats none."""
@@ -143,6 +144,16 @@ class JobStatusController:
             return
         if self._is_active and is_refused_unstarted(binding):
             self._queue(binding.template, refused_status(binding, self._clock()))
+
+    def _on_status_removed(self, key: TemplateKey) -> None:
+        """Queue the pending reason again: with each change of a job that ran before, Karmada removes its status."""
+        binding, state = self._store.binding_of(key), self._dependencies.state()
+        workload = state.workloads.get(binding.uid) if binding is not None else None
+        if workload is None or workload.state is not WorkloadState.PENDING:
+            return
+        refusal = state.refusal(workload.uid)
+        if refusal is not None:
+            self.on_waits([Wait(workload, refusal, 0)])  # the status does not show the position
 
     def on_leading(self) -> None:
         """Queue the statuses of admitted jobs that clusters refuse: the store repeats no condition."""

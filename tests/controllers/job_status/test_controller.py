@@ -5,6 +5,7 @@ import itertools
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
@@ -13,8 +14,9 @@ from controller.cache.store import Store
 from controller.controllers.job_status import controller as job_status
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.job_status.pending_status import PendingStatus, admitted_status
-from controller.engine.reasons import Reason
-from controller.engine.state.workloads import WorkloadState
+from controller.engine.reasons import Reason, Refusal
+from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
 from controller.kube.errors import Conflict, Invalid
 from tests.cache import objects
 from tests.cache.fake_event_handler import FakeEventHandler, upsert
@@ -117,6 +119,32 @@ def test_refused_job_gets_a_status_after_karmada_has_removed_it(leads_later):
     assert api.written.endswith("/jobs/j1/status")
     (at,) = api.attempts
     assert at >= 2
+
+
+def test_pending_reason_that_karmada_removed_is_written_again():
+    """Karmada removes the status of an evicted job with each change of its labels, for example by a GitOps tool."""
+
+    async def main() -> ValidatingApi:
+        loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
+        queue, refusal = QueueName("a"), Refusal(Reason.QUEUE_NOT_FOUND, queue=QueueName("a"))
+        workload = Workload(WorkloadUid("rb-j1"), "ml", "j1", "Job", queue, SchedulingRequirements())
+        state = SimpleNamespace(workloads={workload.uid: workload}, refusal=lambda _: refusal)
+        controller = JobStatusController(
+            api, store, dependencies(state=lambda: state), clock=lambda: int(loop.time() * 1000)
+        )
+        running = loop.create_task(controller.run())
+        published = msgspec.json.decode(objects.job(version=1))
+        published["status"] = {"state": {"phase": "Pending", "reason": "QueueNotFound"}}
+        upsert(store, ("jobs", msgspec.json.encode(published)), ("bindings", objects.binding()))
+        await asyncio.sleep(30)
+        assert not api.attempts
+        upsert(store, ("jobs", objects.job(version=2)))
+        await asyncio.sleep(30)
+        running.cancel()
+        return api
+
+    api = simulate(main, 1)
+    assert (api.written.split("/")[-2], len(api.attempts)) == ("j1", 1)
 
 
 def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:
