@@ -14,7 +14,7 @@ from certs.injection import ChangedError, InjectionError
 from certs.reconciler import CertificateReconciler
 from certs.settings import CertificateSettings, parse_flags
 from certs.status import report
-from certs.store import CertificateStore, ConflictError, DirectoryStore, SecretStore
+from certs.store import CertificateStore, ConflictError, DirectoryStore, MissingSecretError, SecretStore
 from controller.kube.errors import ApiError
 from controller.kube.kubeconfig import KubeconfigError
 
@@ -23,7 +23,10 @@ log = structlog.get_logger(__name__)
 # Concurrent writers are rare, and each of them makes progress.
 _ATTEMPTS = 3
 #: Errors after which a later attempt may succeed.
-_ERRORS = (AuthorityError, ConflictError, InjectionError, ApiError, KubeconfigError, msgspec.MsgspecError, OSError)
+_ERRORS = (
+    *(AuthorityError, ConflictError, MissingSecretError, InjectionError),
+    *(ApiError, KubeconfigError, msgspec.MsgspecError, OSError),
+)
 
 
 def open_store(settings: CertificateSettings) -> CertificateStore:

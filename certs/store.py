@@ -21,7 +21,6 @@ from typing import Any, Protocol
 
 import msgspec
 
-from certs.authority import AuthorityError
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, Forbidden, NotFound
 
@@ -34,6 +33,10 @@ _CURRENT = "..data"
 
 class ConflictError(Exception):
     """The set was written by another process since it was read: read it again."""
+
+
+class MissingSecretError(Exception):
+    """A Secret does not exist and may not be created."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class SecretStore:
             raise ConflictError(f"Secret {self._secret(name)!r} was changed by another process") from error
         except Forbidden as error:
             if expected is None:
-                raise AuthorityError(
+                raise MissingSecretError(
                     f"Secret {self._secret(name)!r} does not exist, and this user may create none: run helm upgrade,"
                     f" which creates and fills it ({error})"
                 ) from error

@@ -10,8 +10,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from certs.authority import AuthorityError, create_authority, load_bundle
-from certs.store import AUTHORITY, SERVING, ConflictError, SecretStore
+from certs.authority import create_authority, load_bundle
+from certs.store import AUTHORITY, SERVING, ConflictError, MissingSecretError, SecretStore
 from controller.kube.errors import Forbidden
 from localup.apply import apply, wait_until
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
@@ -91,7 +91,7 @@ def test_deleted_secret_names_what_creates_it(plane, store):
 
 
 def _is_forbidden(plane, store):
-    with contextlib.suppress(AuthorityError):
+    with contextlib.suppress(MissingSecretError):
         store.write("probe", FILES, expected=None)
         plane.admin.delete(f"{SECRETS}/volcano-global-webhook-probe")
         return False
