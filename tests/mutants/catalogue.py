@@ -313,7 +313,7 @@ _MUTANTS = {
         ),
         "never-acquire-expired-lease": (
             "can_acquire",
-            "now >= observed.since + max(lease.seconds, timings.lease)",
+            "now >= observed.since + max(min(lease.seconds, _MAX_FACTOR * timings.lease), timings.lease)",
             "False",
             f"{_LEADERS}test_dead_leader_is_followed_after_lease_expiry",
         ),
