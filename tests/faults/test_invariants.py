@@ -1,6 +1,7 @@
 """Each invariant check reports its violation in a short history; simulated hours show that correct ones have none."""
 
 import json
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -76,10 +77,11 @@ class HistoryBuilder:
         binding["spec"] |= {"suspension": {"scheduling": False}, "clusters": [{"name": on}]}
         self.change("resourcebindings", f"{name}-job", binding, seconds=seconds)
 
-    def report(self, name: str, phase: str) -> None:
+    def report(self, name: str, phase: str, *, seconds: float = 10) -> None:
         binding = self.now["resourcebindings", f"{name}-job"]
         reported = [{"clusterName": "m1", "status": {"state": {"phase": phase}}}]
-        self.change("resourcebindings", f"{name}-job", {**binding, "status": {"aggregatedStatus": reported}})
+        reporting = {**binding, "status": {"aggregatedStatus": reported}}
+        self.change("resourcebindings", f"{name}-job", reporting, seconds=seconds)
 
     def mark_ours(self, *, status: int = 200, seconds: float = 10) -> None:
         """Mark the last change as a write of the controller."""
@@ -283,6 +285,21 @@ def admit_beside_cluster_where_finished_job_runs_again(history: HistoryBuilder) 
     history.admit("other", on="m2")
 
 
+def admit_before_an_end_is_seen_beside_a_gang_of_the_plan(history: HistoryBuilder) -> None:
+    history.cluster("m1", cpu="4")
+    history.queue("important", priority=9, capability={"cpu": "2"})
+    history.job("ends", "important")
+    history.admit("ends")
+    history.job("high", "important", cpu=2)
+    history.job("low", cpu=2, born=9)
+    history.job("gang", replicas=2, minimum=1, born=9)
+    decided = history.at + 10 + time.time() - time.monotonic()
+    plan = {"charge": {"cpu": "2"}, "admittedAt": datetime.fromtimestamp(decided, UTC).isoformat()}
+    history.admit("gang", **plan)
+    history.report("ends", "Completed", seconds=0.1)
+    history.admit("low", seconds=0.1, **plan)
+
+
 def exclude_clusters_without_data(history: HistoryBuilder) -> None:
     history.job("a", affinity={"exclude": ["m2"]})
     before = history.now["resourcebindings", "a-job"]
@@ -313,6 +330,7 @@ PERMITTED = [
     admit_by_changed_class,
     edit_annotation_of_part,
     admit_beside_cluster_where_finished_job_runs_again,
+    admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
 ]
 
 

@@ -127,7 +127,12 @@ class AdmissionOrder:
         }
         taken = [self._hold(holder, at) for holder in self.usage.holders() if holder.uid not in {after.uid, *later}]
         taken += [self._hold(item, at) for item in later.values()]
-        perhaps_held = list(self._perhaps_held(after, taken, horizon, at))
+        # Those of the same plan may have been decided after it and written before; a gang needs less than its charge.
+        together = {admission.seen.uid for admission in self.admissions if admission.decided == ours.decided}
+        before_it = [
+            self._hold(holder, at) for holder in self.usage.holders() if holder.uid not in {after.uid, *together}
+        ]
+        perhaps_held = list(self._perhaps_held(after, before_it, horizon, at))
         for item in waiting:
             if item.uid in later:
                 continue
