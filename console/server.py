@@ -254,7 +254,7 @@ class ConsoleServer:
         with _closing_unread(request):
             await response.prepare(request)
             # The page may have changed since the browser has loaded it.
-            await _send(response, _GZIP_HEADER + shared.event)
+            await _send(response, _GZIP_HEADER + shared.event + self._renders.time_event)
             last, reviewed_at = shared.main, time.monotonic()
             while not self._stopping:
                 changed, version = self._changed, self._renders.version

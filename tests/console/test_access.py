@@ -507,6 +507,7 @@ async def test_change_is_rendered_once_for_all_streams(model, monkeypatch):
         streams = [await console.get("/events?path=/workloads", user) for user in users]
         for stream in streams:
             await read_event(stream)
+            assert "event: time" in await read_event(stream)
         assert rendered == ["/workloads"]
         remove_workloads(model, "train-one", "train-two", "later")
         for stream in streams:
@@ -520,6 +521,7 @@ async def test_revoked_right_closes_the_stream(console, monkeypatch):
     monkeypatch.setattr("console.server._REVIEW_SECONDS", 0.2)
     stream = await console.get("/events?path=/workloads", "one")
     assert "train-one" in await read_event(stream)
+    assert "event: time" in await read_event(stream)
     console.access.users["one"] = frozenset()
     assert "event: reload" in await read_event(stream)
 
@@ -546,6 +548,7 @@ async def test_revoked_token_closes_the_stream(console, monkeypatch):
     monkeypatch.setattr("console.server._REVIEW_SECONDS", 0.2)
     stream = await console.get("/events?path=/", "op")
     await read_event(stream)
+    assert "event: time" in await read_event(stream)
     del console.access.users["op"]
     assert "event: reload" in await read_event(stream)
 
