@@ -68,7 +68,7 @@ async def test_documented_hyperjob_completes_on_two_clusters(environment: Enviro
     await environment.member("cluster-b", cpu="1000", memory="4Ti", gpu="40")
     await environment.queue("global-ai")
     manifest = read_object(EXAMPLES / "hyperjob-conceptual.yaml")
-    await submit(environment, manifest, BATCH_HYPERJOBS, runtime="2s")
+    await submit(environment, manifest, BATCH_HYPERJOBS, runtime="4s")
     path = BATCH_HYPERJOBS.item_path(environment.namespace, "llm-train-hyperjob")
     running = await until(environment, "Running", path=path)
     assert (running["partsRunning"], running["clusters"]) == ("2/2", "cluster-a,cluster-b")
