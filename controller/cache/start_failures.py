@@ -132,9 +132,10 @@ class StartFailures:
 
     def __init__(self) -> None:
         self._has_run_on: dict[WorkloadUid, frozenset[ClusterName]] = {}
-        """Clusters where each workload has run since its admission, while it is placed there."""
-        self._has_run_before: set[WorkloadUid] = set()
-        """Workloads that have run since their admission, while Karmada has no cluster for them."""
+        """Clusters where each workload has run since its admission, while it is placed there.
+
+        None of them once Karmada has no cluster for it, so that it has to start anew wherever it is placed.
+        """
         self._places: InternPool[frozenset[ClusterName]] = InternPool()
         self._cluster_fingerprints: dict[ClusterName, str] = {}
         self._excluded: dict[WorkloadUid, dict[ClusterName, str]] = {}
@@ -145,13 +146,12 @@ class StartFailures:
 
     def update(self, binding: CachedBinding, workload: Workload | None) -> None:
         """Update where *binding* runs; an eviction may still be refused while it is not suspended."""
-        has_ended = workload is None or (workload.state is WorkloadState.PENDING and binding.is_suspended)
-        if not has_ended and self.has_run_before(binding):
-            self._has_run_before.add(binding.uid)
-        else:
-            self._has_run_before.discard(binding.uid)
-        if not has_ended and (places := self._clusters_with_runs(binding)):
+        if workload is None or (workload.state is WorkloadState.PENDING and binding.is_suspended):
+            self._has_run_on.pop(binding.uid, None)
+        elif places := self._clusters_with_runs(binding):
             self._has_run_on[binding.uid] = self._places.get(places, lambda: places)
+        elif self.has_run_before(binding):
+            self._has_run_on[binding.uid] = _NO_CLUSTERS
         else:
             self._has_run_on.pop(binding.uid, None)
 
@@ -166,7 +166,7 @@ class StartFailures:
 
     def has_run_before(self, binding: CachedBinding) -> bool:
         """Whether Karmada has no cluster for it, after it has run since its admission."""
-        return not binding.targets and (binding.uid in self._has_run_on or binding.uid in self._has_run_before)
+        return not binding.targets and binding.uid in self._has_run_on
 
     def _clusters_with_runs(self, binding: CachedBinding) -> frozenset[ClusterName]:
         """Return the clusters of *binding* where it runs or has run; clusters that it has left do not count."""
@@ -231,7 +231,6 @@ class StartFailures:
         """Forget a deleted workload."""
         self._forget_exclusions(uid)
         self._has_run_on.pop(uid, None)
-        self._has_run_before.discard(uid)
         self.shared.forget(uid)
 
     def _forget_exclusions(self, uid: WorkloadUid) -> None:

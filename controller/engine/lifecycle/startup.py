@@ -303,9 +303,8 @@ def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[Cluste
     It did start in clusters from which Karmada took it away after a run, because they ceased to match.
     """
     has_run_before = workload.details.has_run_before
-    excluded = workload.requirements.excluded_clusters
-    if workload.has_run or has_run_before:
-        excluded = frozenset()
+    has_run = workload.has_run or has_run_before
+    excluded = frozenset[ClusterName]() if has_run else workload.requirements.excluded_clusters
     charges = _current_charges(workload) if is_at_fault and not has_run_before else ()
     return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
 
