@@ -28,9 +28,8 @@ class WorkQueue(Generic[T]):
         self._count = 0
         self._active: set[T] = set()
         self._again: dict[T, float] = {}
-        self._retries: dict[T, float] = {}
-        """Delays of active items that are to be retried."""
-        self._delayed: set[T] = set()
+        """Delays of active items that are to be processed once more."""
+        self._retried: set[T] = set()
         """Items that are not processed before they are due, also if they are added again."""
         self._wake = asyncio.Event()
 
@@ -42,13 +41,19 @@ class WorkQueue(Generic[T]):
 
         An item that is to be retried is not processed before its delay has passed.
         """
-        if item in self._delayed:
+        if item in self._retried or item in self._ready:
             return
         if item in self._active:
             self._again[item] = min(seconds, self._again.get(item, seconds))
             return
-        if item in self._ready:
-            return
+        self._schedule(item, seconds)
+
+    def retry(self, item: T, seconds: float) -> None:
+        """Let *item*, which is being processed, be processed again after *seconds*, whatever is added meanwhile."""
+        self._again[item] = seconds
+        self._retried.add(item)
+
+    def _schedule(self, item: T, seconds: float) -> None:
         if seconds <= 0:
             self._due.pop(item, None)
             self._ready[item] = None
@@ -61,10 +66,6 @@ class WorkQueue(Generic[T]):
             heapq.heappush(self._heap, (at, self._count, item))
             self._wake.set()
 
-    def retry(self, item: T, seconds: float) -> None:
-        """Let *item*, which is being processed, be processed again after *seconds*, whatever is added meanwhile."""
-        self._retries[item] = seconds
-
     async def get(self) -> T:
         """Return the next due item; the caller must call ``done`` after processing it."""
         while True:
@@ -72,7 +73,7 @@ class WorkQueue(Generic[T]):
             if self._ready:
                 item = next(iter(self._ready))
                 del self._ready[item]
-                self._delayed.discard(item)
+                self._retried.discard(item)
                 self._active.add(item)
                 if self._ready:
                     self._wake.set()
@@ -88,12 +89,9 @@ class WorkQueue(Generic[T]):
     def done(self, item: T) -> None:
         """End the processing of *item*; it is added again if that was requested meanwhile."""
         self._active.discard(item)
-        again, retry = self._again.pop(item, None), self._retries.pop(item, None)
-        if retry is not None:
-            self.add(item, seconds=retry)
-            self._delayed.add(item)
-        elif again is not None:
-            self.add(item, seconds=again)
+        again = self._again.pop(item, None)
+        if again is not None:
+            self._schedule(item, again)
 
     def _move_due(self) -> None:
         now = asyncio.get_running_loop().time()
