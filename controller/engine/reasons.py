@@ -94,6 +94,9 @@ EXCEEDS_WHEN_EMPTY = frozenset(
 #: Begins the subject of a refusal by an advance reservation; its name follows.
 ADVANCE_RESERVATION = "AdvanceReservation "
 
+#: Ends the subject of a refusal, if it has one, because too few clusters accept any.
+NEW_WORKLOADS = "new workloads"
+
 _PLACE = {reason: place for place, reason in enumerate(Reason)}
 
 
@@ -121,6 +124,13 @@ class Refusal:
     def is_total_capacity(self) -> bool:
         """Return whether all clusters together are full (the queue is the root), which counts as a queue's limit."""
         return self.reason is Reason.INSUFFICIENT_CAPACITY and self.queue is not None
+
+
+def lacks_clusters(refusal: Refusal) -> bool:
+    """Return whether too few clusters accept new workloads; no workload that finishes changes that."""
+    names_none = refusal.resource is None and refusal.cluster is None
+    is_about_clusters = (refusal.subject or NEW_WORKLOADS).endswith(NEW_WORKLOADS)
+    return refusal.reason is Reason.INSUFFICIENT_CAPACITY and names_none and is_about_clusters
 
 
 def is_advance_reservation(refusal: Refusal) -> bool:

@@ -154,15 +154,16 @@ def cluster_shortfalls(
                 Reason.INSUFFICIENT_CAPACITY, resource, gap.requests[resource], free, cluster=gap.cluster
             )
             yield _plain_shortfall(refusal_of_cluster)
-    if refusal.resource is None and not _is_untrue(feasibility_cache, feasibility.candidates, refusal):
+    # One that names nothing says that no cluster accepts new workloads.
+    names_something = refusal.subject is not None or refusal.cluster is not None
+    if refusal.resource is None and (names_something or _are_all_unusable(feasibility_cache, feasibility.candidates)):
         yield _plain_shortfall(refusal)
 
 
-def _is_untrue(feasibility_cache: FeasibilityCache, candidates: Feasibility, refusal: Refusal) -> bool:
-    """Return whether *refusal* says that no cluster accepts workloads, and none matches or one does."""
+def _are_all_unusable(feasibility_cache: FeasibilityCache, candidates: Feasibility) -> bool:
+    """Return whether clusters match, and none of them accepts new workloads."""
     states = [feasibility_cache.cluster_usage.cluster_state(name) for name in candidates.potential]
-    names_none = refusal.subject is None and refusal.cluster is None
-    return names_none and (not states or any(state.is_usable for state in states))
+    return bool(states) and not any(state.is_usable for state in states)
 
 
 def cluster_gaps(feasibility_cache: FeasibilityCache, requirements: SchedulingRequirements) -> list[Gap]:

@@ -13,10 +13,12 @@ from controller.engine.reasons import (
     ADVANCE_RESERVATION,
     ENDED_BY_CAPACITY,
     EXCEEDS_WHEN_EMPTY,
+    NEW_WORKLOADS,
     EvictionReason,
     Reason,
     Refusal,
     is_advance_reservation,
+    lacks_clusters,
 )
 from controller.engine.remedies import Change, Remedy
 from controller.engine.shortfalls import Shortfall
@@ -177,9 +179,7 @@ NAME_COLLISION = (
 _INCOMPLETE_REMEDIES = ENDED_BY_CAPACITY | {Reason.HYPERJOB_DOES_NOT_FIT}
 #: Appended to a remedy where a list of all shortages is not available.
 NOT_INCLUDED = "other shortages are not included"
-#: Ends the messages about clusters that accept none.
-_NEW_WORKLOADS = "new workloads"
-_LACKING_CLUSTERS_REMEDY = f"it starts when more of its candidate clusters accept {_NEW_WORKLOADS}"
+_LACKING_CLUSTERS_REMEDY = f"it starts when more of its candidate clusters accept {NEW_WORKLOADS}"
 _NODE_MESSAGES = {
     Reason.INSUFFICIENT_CAPACITY: "no candidate cluster has a node for each of its pods",
     Reason.EXCEEDS_EVERY_CLUSTER: "its gang does not fit on the nodes of any cluster, even empty ones",
@@ -192,7 +192,7 @@ def pending_message(refusal: Refusal) -> str:
         return _OWN_EVICTION
     if refusal.resource is None and refusal.reason in _NODE_MESSAGES:
         if refusal.cluster is None:
-            return refusal.subject or f"none of its candidate clusters that can hold it accepts {_NEW_WORKLOADS}"
+            return refusal.subject or f"none of its candidate clusters that can hold it accepts {NEW_WORKLOADS}"
         if refusal.subject == NODES_FULL:
             nodes = f"the nodes of '{refusal.cluster}'"
             return f"{nodes} have no free capacity for its gang, according to its scheduler estimator"
@@ -238,13 +238,8 @@ def _remedy_for(refusal: Refusal) -> str:
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
         return f"it is retried automatically after {_format_time(refusal.until)}"
     is_own = refusal.reason is Reason.SUSPENDED and refusal.subject
-    remedy = _LACKING_CLUSTERS_REMEDY if _lacks_clusters(refusal) else REMEDIES[refusal.reason]
+    remedy = _LACKING_CLUSTERS_REMEDY if lacks_clusters(refusal) else REMEDIES[refusal.reason]
     return f"set {refusal.subject} to false" if is_own else remedy
-
-
-def _lacks_clusters(refusal: Refusal) -> bool:
-    """Return whether too few clusters accept new workloads; no workload that finishes changes that."""
-    return refusal.reason is Reason.INSUFFICIENT_CAPACITY and pending_message(refusal).endswith(_NEW_WORKLOADS)
 
 
 def verified_remedy(refusal: Refusal, remedy: Remedy | None) -> str:

@@ -29,7 +29,7 @@ from controller.engine.placement.fit import (
 )
 from controller.engine.placement.node_packing import can_hold_gang
 from controller.engine.placement.ranking import RankedClusters
-from controller.engine.reasons import ADVANCE_RESERVATION, Reason, Refusal
+from controller.engine.reasons import ADVANCE_RESERVATION, NEW_WORKLOADS, Reason, Refusal
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.resources import EMPTY, PODS, Resources, first_insufficient, fits, scale, subtract, total
@@ -223,7 +223,7 @@ def _refusal_without_candidates(class_feasibility: "ClassFeasibility") -> Refusa
         subject = f"it or an equal workload did not start on {', '.join(sorted(excluded))}, which has not changed since"
         return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
     if has_static_weights(requirements):
-        subject = "a cluster to which its static weights give replicas accepts no new workloads"
+        subject = f"a cluster to which its static weights give replicas accepts no {NEW_WORKLOADS}"
         return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
     return None
 
@@ -431,7 +431,7 @@ class FeasibilityCache:
         if not names and (refusal := _refusal_without_candidates(class_feasibility)) is not None:
             return refusal
         if names and len(names) < copies_wanted:
-            subject = f"it runs on {copies_wanted} clusters, but only {len(names)} that match accept new workloads"
+            subject = f"it runs on {copies_wanted} clusters, but only {len(names)} that match accept {NEW_WORKLOADS}"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
         if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
             choice = self._choose_ranked(class_feasibility) or self._choose_or_refuse(class_feasibility)
