@@ -18,7 +18,7 @@ import structlog
 from controller.kube.client import Api
 from controller.kube.errors import Conflict, Invalid, NotFound
 from controller.kube.kubeconfig import client_context
-from install.objects import FIELD_MANAGER, InstallError, Manifest, name_of, path_of, poll_until
+from install.objects import FIELD_MANAGER, InstallError, Manifest, find, name_of, path_of, poll_until
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -109,21 +109,6 @@ async def wait_for_webhook(address: Address, bundle: bytes, *, seconds: float) -
         )
 
 
-class _RolloutStatus(msgspec.Struct, rename="camel"):
-    observed_generation: int = 0
-    replicas: int = 0
-    updated_replicas: int = 0
-
-
-class _Meta(msgspec.Struct):
-    generation: int = 0
-
-
-class _Deployment(msgspec.Struct):
-    metadata: _Meta
-    status: _RolloutStatus = msgspec.field(default_factory=_RolloutStatus)
-
-
 async def wait_for_rollout(host: Api, namespace: str, name: str, *, seconds: float) -> None:
     """Wait until a Deployment has no replicas of an earlier version: they may refuse what only the new one reviews.
 
@@ -132,14 +117,12 @@ async def wait_for_rollout(host: Api, namespace: str, name: str, *, seconds: flo
     path = f"/apis/apps/v1/namespaces/{namespace}/deployments/{name}"
 
     async def is_complete() -> bool:
-        try:
-            deployment = msgspec.json.decode(await host.get(path), type=_Deployment)
-        except NotFound:
+        deployment = await find(host, path)
+        if deployment is None:
             return True
-        status = deployment.status
-        return (
-            status.observed_generation >= deployment.metadata.generation and status.updated_replicas == status.replicas
-        )
+        status = deployment.get("status") or {}
+        is_observed = status.get("observedGeneration", 0) >= deployment["metadata"].get("generation", 0)
+        return bool(is_observed and status.get("updatedReplicas", 0) == status.get("replicas", 0))
 
     if not await poll_until(is_complete, seconds=seconds, every=_POLL_SECONDS):
         reason = f"Deployment {name!r} still has replicas of an earlier version after {seconds:g} s"
