@@ -10,6 +10,8 @@ from typing import Any, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
+from controller.api import jobs
+
 #: Plugins that need a leader task, with its default name; ``--master=`` gives another.
 LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
 
@@ -121,10 +123,11 @@ class TemplateTask(PassthroughModel):
 
     @property
     def effective_min_available(self) -> int:
-        """Number of pods of the task that must run, with Volcano's default: those of its minimum partitions, or all."""
+        """Number of pods of the task that must run, with the default."""
         policy = self.partition_policy
-        partitions = max(policy.min_partitions or 0, 0) * max(policy.partition_size or 0, 0) if policy else 0
-        return (partitions or self.replicas) if self.min_available is None else self.min_available
+        partitions = jobs.PartitionPolicy(policy.partition_size or 0, policy.min_partitions or 0) if policy else None
+        task = jobs.Task(replicas=self.replicas, min_available=self.min_available, partition_policy=partitions)
+        return task.effective_min_available
 
     def resized(self, replicas: int, minimum: int | None) -> Self:
         """Return the task with *replicas* pods and that minimum; a minimum of partitions is scaled with them."""

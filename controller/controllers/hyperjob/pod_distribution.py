@@ -55,15 +55,15 @@ def part_minimum(template: JobSpec, before: int, tasks: Sequence[TemplateTask]) 
     otherwise.
     """
     if not template.min_available or not template.total_pods:
-        return default_minimum(tasks)
+        return _default_minimum(tasks)
     whole, all_pods = template.min_available, template.total_pods
     pods = sum(task.replicas for task in tasks)
     share = whole * (before + pods) // all_pods - whole * before // all_pods
-    covered = default_minimum(tasks) if whole >= default_minimum(template.tasks) else 0
+    covered = _default_minimum(tasks) if whole >= _default_minimum(template.tasks) else 0
     return min(max(share, covered, 1), pods)
 
 
-def default_minimum(tasks: Sequence[TemplateTask]) -> int:
+def _default_minimum(tasks: Sequence[TemplateTask]) -> int:
     """Return Volcano's gang minimum of a job of *tasks* that names none: the minimums of its tasks together."""
     return sum(task.effective_min_available for task in tasks)
 
