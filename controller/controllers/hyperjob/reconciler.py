@@ -298,7 +298,8 @@ class Reconciler:
             if isinstance(write, ObservedChild):
                 await self._delete(write.resource, write.key, write.uid)
             else:
-                applied += filter(None, [await self._apply(write)])
+                stored = await self._apply(write)
+                applied += [stored] if stored is not None else []
         return len(writes) <= _MAX_WRITES_PER_PASS, applied
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
@@ -320,13 +321,13 @@ class Reconciler:
         A webhook of others may change an object with each apply, for example its images; it is not applied again until
         it changes otherwise.
         """
+        known = self.known.get(uid)
+        if known is None:
+            return
         jobs, policies = (
             {**own, **{child.key.name: child for child in applied if child.resource is resource}}
             for resource, own in ((JOBS, children.jobs), (PROPAGATION_POLICIES, children.policies))
         )
-        known = self.known.get(uid)
-        if known is None:
-            return
         made = {
             name: (jobs[name].resource_version, policies[name].resource_version)
             for name in {child.key.name for child in applied}
