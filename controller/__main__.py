@@ -105,16 +105,16 @@ class Controller:
         discovered: dict[str, Any] = {"managed-kinds": self.kinds}
         if settings.data_sources:
             discovered["data-sources"] = self.data_sources
-        caches: ChainMap[str, Any] = ChainMap(self.data_sources.informers, discovered, self.informers)
+        optional: ChainMap[str, Any] = ChainMap(self.data_sources.informers, discovered)
+        caches: ChainMap[str, Any] = ChainMap(optional, self.informers)
         self.loop = AdmissionLoop(self.store, self.actuator, caches, metrics=self.metrics, clock=clock)
         self.workload_events = WorkloadEvents(self.store, self.event_recorder, may_write=self._may_write)
         self.estimators = EstimatorDispatcher(settings.estimator_access, self.store.on_estimate, metrics=self.metrics)
         self._create_controllers(api, for_hyperjobs, options, clock)
         if settings.hyperjobs:
             discovered["hyperjobs"] = self.hyperjobs
-            caches.maps.insert(0, self.hyperjobs.caches)
+            optional.maps.insert(0, self.hyperjobs.caches)
         self._create_status_controllers(api, clock)
-        optional: ChainMap[str, Any] = ChainMap(self.hyperjobs.caches, self.data_sources.informers, discovered)
         self.metrics.register_state(
             lambda: self.loop.state,
             self.store,
