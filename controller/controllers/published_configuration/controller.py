@@ -6,7 +6,7 @@ configuration of a former process.
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
 import msgspec
@@ -92,14 +92,17 @@ class ConfigurationPublisher:
         log.info("configuration published", path=self._path, revision=data["revision"])
 
     def _read_replaced(self, observed: Any) -> None:
-        data = observed if isinstance(observed, dict) else {}
         try:
-            try:
-                replaced, _ = read_published(data)
-            except ConfigurationError:
-                # A newer version may have published keys that this one does not know.
-                replaced = read_published_kinds(data)
+            replaced = _published(observed if isinstance(observed, dict) else {})
         except ConfigurationError as error:
             log.warning("published configuration unreadable", path=self._path, error=str(error))
         else:
             self._on_replace(replaced)
+
+
+def _published(data: Mapping[str, Any]) -> VolcanoGlobalConfiguration:
+    """Return the published configuration; of a newer version, with keys that this one does not know, its kinds."""
+    try:
+        return read_published(data)[0]
+    except ConfigurationError:
+        return read_published_kinds(data)
