@@ -24,8 +24,14 @@ log = structlog.get_logger(__name__)
 _ATTEMPTS = 3
 #: Errors after which a later attempt may succeed.
 _ERRORS = (
-    *(AuthorityError, ConflictError, MissingSecretError, InjectionError),
-    *(ApiError, KubeconfigError, msgspec.MsgspecError, OSError),
+    AuthorityError,
+    ConflictError,
+    MissingSecretError,
+    InjectionError,
+    ApiError,
+    KubeconfigError,
+    msgspec.MsgspecError,
+    OSError,
 )
 
 
