@@ -36,6 +36,11 @@ class Stage:
         self.store.sync_to(self.state, 0)
         return set(self.state.workloads[WorkloadUid(f"rb-{name}")].requirements.excluded_clusters)
 
+    def report(self, phase: str) -> None:
+        """Store that a job on m1, ``runs``, has this phase."""
+        self.add("runs", paused=False, clusters=["m1"], phases={"m1": phase})
+        self.store.sync_to(self.state, 0)
+
     def admitted(self) -> set[str]:
         self.store.sync_to(self.state, 0)
         return {decision.workload.name for decision in self.state.plan(0).decisions}
@@ -117,35 +122,30 @@ def test_changed_cluster_is_tried_again(changes, excluded):
 @pytest.mark.parametrize("deleted", [False, True])
 def test_finished_workload_lets_equal_workloads_retry_there(deleted):
     stage = Stage()
-    running = {"paused": False, "clusters": ["m1"]}
-    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.report("Running")
     stage.add("equal")
     assert stage.excluded_clusters("equal") == {"m1"}
     if deleted:
         remove(stage.store, "bindings", binding("runs"))
     else:
-        stage.add("runs", **running, phases={"m1": "Completed"})
+        stage.report("Completed")
     assert stage.excluded_clusters("equal") == set()
     assert stage.excluded_clusters("failed") == {"m1"}
 
 
 def test_workload_without_another_cluster_retries_after_an_end():
     stage = Stage()
-    running = {"paused": False, "clusters": ["m1"]}
-    stage.add("runs", **running, phases={"m1": "Running"})
+    stage.report("Running")
     stage.add("equal")
     assert stage.admitted() == set()
-    stage.add("runs", **running, phases={"m1": "Completed"})
+    stage.report("Completed")
     assert stage.admitted() == {"failed", "equal"}
 
 
 def test_end_before_the_failed_start_allows_no_retry():
     stage = Stage()
-    running = {"paused": False, "clusters": ["m1"]}
-    stage.add("runs", **running, phases={"m1": "Running"})
-    stage.excluded_clusters("failed")
-    stage.add("runs", **running, phases={"m1": "Completed"})
-    stage.excluded_clusters("failed")
+    stage.report("Running")
+    stage.report("Completed")
     stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction())
     stage.store.roll_back(WorkloadUid("rb-failed"), None)
     assert stage.admitted() == set()
@@ -153,11 +153,8 @@ def test_end_before_the_failed_start_allows_no_retry():
 
 def test_later_failed_start_of_an_equal_workload_stops_retries():
     stage = Stage()
-    running = {"paused": False, "clusters": ["m1"]}
-    stage.add("runs", **running, phases={"m1": "Running"})
-    stage.excluded_clusters("failed")
-    stage.add("runs", **running, phases={"m1": "Completed"})
-    stage.excluded_clusters("failed")
+    stage.report("Running")
+    stage.report("Completed")
     stage.add("equal", record=stage.failed.replace("rb-failed", "rb-equal"))
     assert stage.admitted() == set()
 

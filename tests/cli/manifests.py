@@ -87,6 +87,18 @@ def jobs(prefix: str, count: int, requests: dict[str, Any], **more: Any) -> list
     return [job(f"{prefix}-{number:02}", requests, **more) for number in range(1, count + 1)]
 
 
+def cluster_scoped(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a configuration that gates a cluster-scoped kind, and the suspended binding of its object *name*."""
+    kind = {"apiVersion": "example.com/v1", "kind": "Trainer"}
+    bound = {
+        "apiVersion": "work.karmada.io/v1alpha2",
+        "kind": "ClusterResourceBinding",
+        "metadata": {"name": f"{name.replace(':', '.')}-trainer", "uid": "b"},
+        "spec": {"resource": {**kind, "name": name, "uid": "t"}, "suspension": {"scheduling": True}, "placement": {}},
+    }
+    return configuration(integrations=[kind]), bound
+
+
 def binding(
     name: str,
     *,

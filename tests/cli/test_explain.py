@@ -20,6 +20,7 @@ from tests.cli.manifests import (
     admitted,
     binding,
     cluster,
+    cluster_scoped,
     configuration,
     job,
     jobs,
@@ -382,17 +383,9 @@ def test_missing_queue_with_pending_jobs_is_accepted(run, tmp_path):
 
 
 def test_workload_without_namespace_is_explained(explain):
-    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big", "uid": "t"}
-    document = {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ClusterResourceBinding",
-        "metadata": {"name": "big-trainer", "uid": "b"},
-        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
-    }
-    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
     # Also as `pending -o name` prints it.
     for name in ("big", "trainer/big"):
-        assert explain(gated, document, name=name).out.startswith("Trainer big is pending")
+        assert explain(*cluster_scoped("big"), name=name).out.startswith("Trainer big is pending")
 
 
 def test_explain_says_that_this_cycle_evicts_the_job(run, tmp_path):

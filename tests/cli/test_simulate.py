@@ -10,7 +10,7 @@ from controller.cli.input.manifests import read
 from controller.cli.input.traces import read_trace
 from controller.engine.reasons import EvictionReason
 from controller.simulator.trace import DEFAULT_GRACE, grace_ms
-from tests.cli.manifests import NOW, binding, cluster, configuration, job, policy, queue, units, write
+from tests.cli.manifests import NOW, binding, cluster, cluster_scoped, configuration, job, policy, queue, units, write
 from tests.traces.__main__ import SHAPES
 from tests.traces.__main__ import main as print_load
 from tests.traces.cohorts import gang_load
@@ -144,15 +144,7 @@ def test_never_admitted_jobs_are_listed_with_cpu_time(simulate):
 
 
 def test_workload_without_namespace_is_listed_by_its_name(simulate):
-    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big", "uid": "t"}
-    document = {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ClusterResourceBinding",
-        "metadata": {"name": "big-trainer", "uid": "b"},
-        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
-    }
-    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
-    lines = simulate(*WORLD, gated, document, options=()).out.splitlines()
+    lines = simulate(*WORLD, *cluster_scoped("big"), options=()).out.splitlines()
     assert [line.split()[0] for line in lines if "QueueNotFound" in line][-1] == "big"
 
 

@@ -21,7 +21,7 @@ from controller.controllers.hyperjob.observed import decode_hyperjob
 from controller.forecast.run_times import JobProfile, Run, RunTimes
 from controller.kube.errors import NotFound
 from tests.cli import manifests
-from tests.cli.manifests import admitted, binding, claim, configuration, queue, running, source, units
+from tests.cli.manifests import admitted, binding, claim, cluster_scoped, configuration, queue, running, source, units
 from tests.console.consoles import NOW, OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
 from tests.controllers.hyperjob.objects import two_copies
 
@@ -508,15 +508,7 @@ async def test_page_after_the_last_one_links_to_that(tmp_path):
 
 
 async def test_commands_name_the_binding_without_namespace(tmp_path):
-    resource = {"apiVersion": "example.com/v1", "kind": "Trainer", "name": "big:one", "uid": "t"}
-    document = {
-        "apiVersion": "work.karmada.io/v1alpha2",
-        "kind": "ClusterResourceBinding",
-        "metadata": {"name": "big.one-trainer", "uid": "b"},
-        "spec": {"resource": resource, "suspension": {"scheduling": True}, "placement": {}},
-    }
-    gated = configuration(integrations=[{"apiVersion": "example.com/v1", "kind": "Trainer"}])
-    async with console_of(model_of(tmp_path, gated, document)) as console:
+    async with console_of(model_of(tmp_path, *cluster_scoped("big:one"))) as console:
         assert (await console.data("/workloads/-/Trainer/big:one"))["commands"] == [
             "volcano-global explain job big:one",
             "kubectl get trainer.example.com big:one -o yaml",
