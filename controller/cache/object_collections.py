@@ -1,7 +1,7 @@
 """Collections of the newest version of every watched object, by kind, decoded and translated."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from itertools import chain
 
@@ -44,8 +44,6 @@ class ObjectCollections(ABC):
     """
 
     def __init__(self, integrations: Integrations) -> None:
-        self.on_status_removed: list[Callable[[TemplateKey], None]] = []
-        """Called with a Volcano Job that has lost the status that the controller had written."""
         self._integrations = integrations
         names = TemplateNames()
         self._bindings = BindingTranslator(self._integrations, names)

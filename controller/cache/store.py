@@ -87,6 +87,8 @@ class Store(ObjectCollections):
         """Called with the new conditions of a binding."""
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
+        self.on_status_removed: list[Callable[[TemplateKey], None]] = []
+        """Called with a Volcano Job that has lost the status that the controller had written."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that cannot be built: it keeps its charge and is not admitted for a while."""
         self.with_run_time: Callable[[Workload], Workload] | None = None
@@ -118,9 +120,8 @@ class Store(ObjectCollections):
         self.conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         """Conditions of bindings at the last update of the engine's state."""
         self._repairable: dict[WorkloadUid, None] = {}
-        self._can_estimate = False
+        self._can_estimate, self._policy_changed = False, True
         self._estimates: list[Estimate] = []
-        self._policy_changed = True
         self._changed_workloads: dict[WorkloadUid, None] = {}
         self._changed_queues: dict[QueueName, None] = {}
         self._changed_clusters = dict[ClusterName, None]()
