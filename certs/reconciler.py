@@ -82,7 +82,7 @@ class CertificateReconciler:
         bundle = ensure_authority(
             self.store, now, settings.lifetimes, forced_reason=forced_reason if settings.authority else None
         )
-        published = bundle + _pem(self._former(load_bundle(bundle)))
+        published = bundle + _pem(self._former_authorities(load_bundle(bundle)))
         if self._publish(published) and self._is_bundle_new(bundle):
             self.sleep(settings.settle_seconds)
         issued = ensure_leaf(
@@ -135,7 +135,7 @@ class CertificateReconciler:
             old = []
         self._publish(_pem([*newest, *old]))
 
-    def _former(self, newest: Sequence[x509.Certificate]) -> list[x509.Certificate]:
+    def _former_authorities(self, newest: Sequence[x509.Certificate]) -> list[x509.Certificate]:
         """Return the CAs that are published besides *newest* and still needed, also where the stored ones were lost."""
         others = self._other_published(newest)
         if not others or self.settings.before_registration:

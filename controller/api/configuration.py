@@ -433,8 +433,8 @@ def configuration_revision(configuration: VolcanoGlobalConfiguration) -> str:
 
 #: Keys of the ConfigMap in which the controller publishes the active configuration.
 _PUBLISHED, _REVISION = "configuration.json", "revision"
-#: What says which objects are gated.
-_ABOUT_KINDS = ("apiVersion", "kind", "integrations", "exemptNamespaces")
+#: Keys of the configuration that say which objects are gated.
+_GATING_KEYS = ("apiVersion", "kind", "integrations", "exemptNamespaces")
 
 
 def published_data(configuration: VolcanoGlobalConfiguration) -> dict[str, str]:
@@ -463,7 +463,7 @@ def read_published_kinds(data: Mapping[str, Any]) -> VolcanoGlobalConfiguration:
         raise ConfigurationError(f"{_PUBLISHED} is not valid JSON: {error}") from error
     if not isinstance(published, dict):
         raise ConfigurationError(f"the key {_PUBLISHED} is missing")
-    return check_configuration({name: published[name] for name in _ABOUT_KINDS if name in published})
+    return check_configuration({name: published[name] for name in _GATING_KEYS if name in published})
 
 
 def _as_written(value: Any) -> Any:

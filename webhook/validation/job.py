@@ -107,7 +107,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
     defaults = _default_patch(job.spec, policy)
     if before is None:
         return patched(*defaults)
-    return patched(*(default for default in defaults if _is_kept(default, _value_at(before, default.path))))
+    return patched(*(default for default in defaults if _is_set_again(default, _value_at(before, default.path))))
 
 
 def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
@@ -158,8 +158,8 @@ def _validate_update(request: Request, job: ReviewedJob, policy: JobPolicy) -> A
     return allowed(warning) if warning else allowed()
 
 
-def _is_kept(default: Operation, before: Any) -> bool:
-    """Return whether an update that leaves out a default keeps it; *before* is the former value of the field."""
+def _is_set_again(default: Operation, before: Any) -> bool:
+    """Return whether a default that an update leaves out is set again; *before* is the former value of the field."""
     return bool(before == default.value) or (default.path.endswith("/minAvailable") and before is not None)
 
 

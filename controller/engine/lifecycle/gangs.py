@@ -103,12 +103,12 @@ def _exceed_quota(potential: Quota, charges: Mapping[Node, Sequence[Resources]],
         if is_limited and sum(amounts[:count]) > potential.unreserved(node, resource):
             return True
         if node.parent is not None:
-            beyond = _beyond(amounts, potential.idle_guarantee(node, resource))
-            increases.setdefault(node.parent, []).extend(beyond)
+            uncovered = _uncovered(amounts, potential.idle_guarantee(node, resource))
+            increases.setdefault(node.parent, []).extend(uncovered)
     return False
 
 
-def _beyond(amounts: Sequence[int], idle: int) -> Iterator[int]:
+def _uncovered(amounts: Sequence[int], idle: int) -> Iterator[int]:
     """Yield the part of each of *amounts* that *idle*, used up in order, does not cover."""
     for amount in amounts:
         covered = min(amount, idle)
