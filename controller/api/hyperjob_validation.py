@@ -80,6 +80,9 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     if job.min_available:
         minimum = job.min_available * grown.total_pods // job.total_pods
         grown = grown.model_copy(update={"min_available": minimum})
+    if job.min_success:
+        successes = max(job.min_success * grown.total_pods // job.total_pods, 1)
+        grown = grown.model_copy(update={"min_success": successes})
     return grown
 
 

@@ -29,7 +29,7 @@ from controller.api.volcanojobs import LEADER_TASKS, JobSpec, TemplateContainer,
 from controller.cache.objects import CachedHyperJob, TemplateKey, group_kind
 from controller.cache.translate.units import to_milliseconds
 from controller.controllers.hyperjob.observed import TERMINAL, ObservedHyperJob
-from controller.controllers.hyperjob.pod_distribution import part_minimum, task_minimum
+from controller.controllers.hyperjob.pod_distribution import part_minimum, part_success_minimum, task_minimum
 from controller.engine.state.clusters import ApiKind
 
 #: Plugins that every part needs: task indices in the environment, and host names of pods.
@@ -197,6 +197,8 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> 
     if job.split_policy is not None or not template.min_available:
         # Explicit also where it is the default: what a webhook has set would not follow a changed number of pods.
         changes["min_available"] = part_minimum(template, sum(context.before), tasks)
+    if job.split_policy is not None and template.min_success is not None:
+        changes["min_success"] = part_success_minimum(template, sum(context.before), sum(context.part.pods))
     dumped: Manifest = template.model_copy(update=changes).model_dump(by_alias=True, exclude_unset=True, mode="json")
     return dumped
 

@@ -63,6 +63,15 @@ def part_minimum(template: JobSpec, before: int, tasks: Sequence[TemplateTask]) 
     return min(max(share, covered, 1), pods)
 
 
+def part_success_minimum(template: JobSpec, before: int, pods: int) -> int | None:
+    """Return how many of the *pods* of a part must succeed, after parts with *before* pods; ``None`` if unset.
+
+    Pro rata like the gang minimum: no part could reach the number of all parts together.
+    """
+    wanted, all_pods = template.min_success, template.total_pods
+    return wanted and max(wanted * (before + pods) // all_pods - wanted * before // all_pods, 1)
+
+
 def _default_minimum(tasks: Sequence[TemplateTask]) -> int:
     """Return Volcano's gang minimum of a job of *tasks* that names none: the minimums of its tasks together."""
     return sum(task.effective_min_available for task in tasks)

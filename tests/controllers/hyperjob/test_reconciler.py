@@ -17,7 +17,7 @@ from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.children import build_parts, cached_hyperjob_of
 from controller.kube.errors import ApiError
 from tests.controllers.hyperjob.harness import NAMESPACE
-from tests.controllers.hyperjob.objects import capacity, cluster, document, gpus, replicated, task, two_copies
+from tests.controllers.hyperjob.objects import GPU, capacity, cluster, document, gpus, replicated, task, two_copies
 from tests.files import EXAMPLES, read_object
 
 AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
@@ -67,6 +67,20 @@ async def test_upstream_accelerators_prefer_their_named_clusters(harness):
     await harness.start(document(*jobs, minAvailable=2))
     preferred = {name: annotation(harness, name, PREFERRED_CLUSTERS_ANNOTATION) for name in harness.names()}
     assert preferred == {"llm-b-0": ["b-1", "b-2"], "llm-c-0": ["c-1"]}
+
+
+async def test_min_success_grows_with_the_accelerators_and_is_divided(harness):
+    policy = {"mode": "static", "accelerators": 128, "acceleratorType": GPU}
+    spec = {"minAvailable": 3, "minSuccess": 3}
+    job = replicated("t", task(replicas=4, gpu=8), spec=spec, replicas=2, splitPolicy=policy)
+    await harness.start(document(job))
+    specs = [harness.job(name)["spec"] for name in harness.names()]
+    assert [(spec["minAvailable"], spec["minSuccess"]) for spec in specs] == [(6, 6), (6, 6)]
+
+
+async def test_copies_keep_min_success(harness):
+    await harness.start(document(replicated("t", replicas=2, spec={"minSuccess": 3})))
+    assert [harness.job(name)["spec"]["minSuccess"] for name in harness.names()] == [3, 3]
 
 
 async def test_each_part_has_the_group_annotation(harness):

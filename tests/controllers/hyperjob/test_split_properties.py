@@ -2,9 +2,10 @@
 
 from itertools import combinations
 
-from hypothesis import example, given
+from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
+from controller.api.hyperjob_validation import hyperjob_violations
 from controller.controllers.hyperjob.children import build_parts
 from controller.controllers.hyperjob.split import split
 from tests.controllers.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
@@ -131,6 +132,19 @@ def test_every_part_has_its_share_of_the_gang_minimum(tasks, whole, parts):
         assert given_ == asked
     if wanted >= least({"tasks": built}):
         assert all(minimum >= least(part) for minimum, part in zip(minimums, jobs, strict=True)), "or they do not count"
+
+
+@given(tasks=st.lists(st.integers(1, 9), min_size=1, max_size=3), whole=st.integers(0, 30), parts=st.integers(1, 4))
+def test_every_part_can_reach_its_share_of_min_success(tasks, whole, parts):
+    built = [task(f"t{place}", count) for place, count in enumerate(tasks)]
+    wanted = 1 + whole % sum(tasks)
+    job = replicated("t", *built, spec={"minSuccess": wanted}, splitPolicy={"strategy": "ByReplicas", "parts": parts})
+    parent = hyperjob(job)
+    assume(not hyperjob_violations(parent))
+    jobs = made(parent, split(parent, gpus()))
+    shares = [part["minSuccess"] for part in jobs]
+    assert all(1 <= share <= pods(part) for share, part in zip(shares, jobs, strict=True))
+    assert wanted <= sum(shares) < wanted + len(jobs)
 
 
 @given(count=st.integers(2, 8), size=st.integers(2, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
