@@ -1,6 +1,7 @@
 """Wire types of the Volcano Job and of templates of other kinds: counted fields, and node constraints of pods."""
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -197,6 +198,19 @@ def parse_running_estimate(text: str) -> int:
     if not MIN_ESTIMATE <= seconds <= MAX_ESTIMATE:
         raise EstimateError(f"{shown} is no possible run time; write 1s to 8760h, or remove it if it is unknown")
     return round(seconds)
+
+
+def plugin_argument(arguments: Sequence[str], name: str) -> str:
+    """Return the value of the flag *name* among a plugin's arguments, empty without it; the last one counts.
+
+    As Volcano reads them, a flag has one dash or two, and its value follows ``=`` or is the next argument.
+    """
+    value = ""
+    for argument, following in zip(arguments, (*arguments[1:], ""), strict=False):
+        flag, equals, text = argument.partition("=")
+        if flag in {f"-{name}", f"--{name}"}:
+            value = text if equals else following
+    return value
 
 
 class Job(WatchedObject, frozen=True):

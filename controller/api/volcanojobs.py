@@ -174,7 +174,7 @@ class JobSpec(PassthroughModel):
     def leader_tasks(self) -> frozenset[str]:
         """Names of the leader tasks of its plugins."""
         return frozenset(
-            _flag_value(self.plugins[plugin], "--master=") or name
+            jobs.plugin_argument(self.plugins[plugin], "master") or name
             for plugin, name in LEADER_TASKS.items()
             if plugin in self.plugins
         )
@@ -204,8 +204,3 @@ class JobSpec(PassthroughModel):
     def total_pods(self) -> int:
         """Number of all pods, including tasks that exist once."""
         return sum(max(task.replicas, 0) for task in self.tasks)
-
-
-def _flag_value(arguments: list[str], flag: str) -> str:
-    values = [argument.removeprefix(flag) for argument in arguments if argument.startswith(flag)]
-    return values[-1] if values else ""

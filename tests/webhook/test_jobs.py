@@ -81,6 +81,10 @@ LONG = f"{'d' * 253}/{'r' * 64}"
         pytest.param(volcano_job(task("a", replicas=0), task("b", 2), minAvailable=2), id="gang-minimum"),
         pytest.param(volcano_job(task("master"), task("worker", 2), plugins={"mpi": []}), id="mpi"),
         pytest.param(volcano_job(task("a"), plugins={"mpi": ["--master=a", "--worker=a"]}), id="mpi-with-named-tasks"),
+        pytest.param(
+            volcano_job(task("a"), plugins={"mpi": ["-worker=a", "-master=b", "--master=a"]}), id="mpi-last-flag"
+        ),
+        pytest.param(volcano_job(task("a"), plugins={"mpi": ["--worker", "a", "-master", "a"]}), id="mpi-separate"),
         pytest.param(volcano_job(plugins={"env": [], "svc": None, "ray": ["--x"]}), id="plugins"),
         pytest.param(policies({"event": "PodEvicted"}, {"events": ["PodFailed"]}, {"exitCode": 3}), id="policies"),
         pytest.param(policies({"event": "*"}), id="policy-of-any-event"),

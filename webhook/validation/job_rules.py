@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from controller.api.configuration import Resize
-from controller.api.jobs import EstimateError, parse_running_estimate
+from controller.api.jobs import EstimateError, parse_running_estimate, plugin_argument
 from controller.api.quantity import QuantityError, parse_quantity
 from webhook.validation.job_types import (
     MAX_TASKS,
@@ -195,7 +195,7 @@ def _missing_mpi_task(spec: ReviewedJobSpec, role: str) -> str | None:
     if MPI not in (spec.plugins or {}):
         return None
     arguments = (spec.plugins or {}).get(MPI) or ()
-    task_name = next((text.partition("=")[2] for text in arguments if text.startswith(f"--{role}=")), role)
+    task_name = plugin_argument(arguments, role) or role
     if task_name in {task.name for task in spec.all_tasks}:
         return None
     return f"The specified mpi {role} task was not found: add a task named {task_name[:63]!r}"
