@@ -12,8 +12,8 @@ from pydantic.alias_generators import to_camel
 
 from controller.api import jobs
 
-#: Plugins that need a leader task, with its default name; ``--master=`` gives another.
-LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master"}
+#: Plugins that need a leader task, with its default name, which is also the flag that gives another.
+LEADER_TASKS: Mapping[str, str] = {"mpi": "master", "pytorch": "master", "ray": "head"}
 
 Event = Literal[
     "*",
@@ -174,7 +174,7 @@ class JobSpec(PassthroughModel):
     def leader_tasks(self) -> frozenset[str]:
         """Names of the leader tasks of its plugins."""
         return frozenset(
-            jobs.plugin_argument(self.plugins[plugin], "master") or name
+            jobs.plugin_argument(self.plugins[plugin], name) or name
             for plugin, name in LEADER_TASKS.items()
             if plugin in self.plugins
         )

@@ -4,8 +4,8 @@ Pure. The manifests contain only the fields that the controller owns; they are w
 labels are upstream's.
 
 A pod's rank among all pods of the HyperJob is ``HYPERJOB_RANK_OFFSET`` + ``VC_TASK_INDEX`` of Volcano's env plugin. A
-plugin that needs a leader task (pytorch, mpi) is set only on the part with the leader; the other parts get the plugins
-that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
+plugin that needs a leader task (mpi, pytorch, ray) is set only on the part with the leader; the other parts get the
+plugins that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 """
 
 import json
@@ -36,7 +36,7 @@ from controller.engine.state.clusters import ApiKind
 _REQUIRED_PLUGINS = ("env", "svc")
 
 #: Plugins that a leader's plugin implies, for parts without the plugin.
-_REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": ()}
+_REPLACEMENT_PLUGINS: Mapping[str, tuple[str, ...]] = {"mpi": ("ssh",), "pytorch": (), "ray": ()}
 
 Manifest = dict[str, Any]
 _ONE_CLUSTER = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]

@@ -20,6 +20,7 @@ from tests.controllers.hyperjob.harness import NAMESPACE
 from tests.controllers.hyperjob.objects import GPU, capacity, cluster, document, gpus, replicated, task, two_copies
 from tests.files import EXAMPLES, read_object
 
+TWO_PARTS = {"strategy": "ByReplicas", "parts": 2}
 AUTO = replicated("t", task(replicas=64), splitPolicy={"mode": "auto"})
 
 
@@ -176,7 +177,7 @@ async def test_pods_get_their_rank_environment(harness):
         task("master", 1),
         task("worker", 7),
         spec={"plugins": {"pytorch": ["--master=master", "--worker=worker"]}},
-        splitPolicy={"strategy": "ByReplicas", "parts": 2},
+        splitPolicy=TWO_PARTS,
     )
     await harness.start(document(job))
     told = {}
@@ -194,6 +195,16 @@ async def test_pods_get_their_rank_environment(harness):
         "llm-t-0": ["env", "pytorch", "svc"],
         "llm-t-1": ["env", "svc"],
     }
+
+
+@pytest.mark.parametrize("arguments", [["--head=main"], ["-head", "main"]], ids=["joined", "separate"])
+async def test_only_the_part_with_the_head_has_the_ray_plugin(harness, arguments):
+    tasks = task("main", 1), task("worker", 4)
+    await harness.start(document(replicated("t", *tasks, spec={"plugins": {"ray": arguments}}, splitPolicy=TWO_PARTS)))
+    head, workers = (harness.job(name)["spec"] for name in harness.names())
+    assert (sorted(head["plugins"]), sorted(workers["plugins"])) == (["env", "ray", "svc"], ["env", "svc"])
+    environment = workers["tasks"][0]["template"]["spec"]["containers"][0]["env"]
+    assert {"name": "HYPERJOB_MASTER", "value": "llm-t-0-main-0.llm-t-0"} in environment
 
 
 # -- an automatic split that waits ------------------------------------------------
