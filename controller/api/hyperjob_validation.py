@@ -188,7 +188,7 @@ def parts_size_violation(hyperjob: HyperJob, counts: Sequence[int]) -> str | Non
     if sum(counts) <= 1:
         return None  # it is limited by the size of the HyperJob
     spec = hyperjob.spec
-    shared = spec.model_dump_json(include={"plugins", "cluster_affinity", "cluster_tolerations"})
+    shared = spec.model_dump_json(include={"cluster_affinity", "cluster_tolerations"})
     size = sum(counts) * (len(shared.encode()) + sum(map(_length, hyperjob.part_annotations.items())))
     for job, count in zip(spec.replicated_jobs, counts, strict=True):
         own = job.model_dump_json(include={"template_spec", "cluster_names"}, exclude_unset=True) if count else ""

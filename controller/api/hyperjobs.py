@@ -9,7 +9,7 @@ import hashlib
 import json
 from datetime import datetime
 from functools import cached_property
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pydantic.alias_generators import to_camel
@@ -305,6 +305,16 @@ class HyperJobSpec(HyperJobOptions):
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins of every part, unless its template names them."""
 
+    def with_plugins_in_templates(self) -> Self:
+        """Return the spec with its plugins moved to each template, so that they count in its split and validation."""
+        if not self.plugins:
+            return self
+        jobs = tuple(
+            job.model_copy(update={"template_spec": job.template_spec.with_plugins(self.plugins)})
+            for job in self.replicated_jobs
+        )
+        return self.model_copy(update={"replicated_jobs": jobs, "plugins": {}})
+
 
 class JobTemplate(HyperJobModel):
     """The logical job in the documentation's API group."""
@@ -365,7 +375,7 @@ class HyperJob(HyperJobModel):
     @cached_property
     def split_fingerprint(self) -> str:
         """A hash of the spec fields that determine the split."""
-        asked = {"replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations", "plugins"}
+        asked = {"replicated_jobs", "max_domains", "cluster_affinity", "cluster_tolerations"}
         # Without defaults: a field added by a later version must not look like a change.
         return manifest_hash(self.spec.model_dump(mode="json", include=asked, exclude_defaults=True))
 
@@ -421,7 +431,7 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     if resource is HYPERJOBS:
-        return HyperJobSpec.model_validate(spec or {})
+        return HyperJobSpec.model_validate(spec or {}).with_plugins_in_templates()
     return BatchHyperJobSpec.model_validate(spec or {}).as_spec()
 
 

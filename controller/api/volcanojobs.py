@@ -170,6 +170,10 @@ class JobSpec(PassthroughModel):
     min_success: int | None = Field(None, ge=1)
     network_topology: NetworkTopology | None = None
 
+    def with_plugins(self, plugins: Mapping[str, list[str]]) -> Self:
+        """Return the spec with *plugins* in addition to its own."""
+        return self.model_copy(update={"plugins": {**plugins, **self.plugins}})
+
     @property
     def leader_tasks(self) -> frozenset[str]:
         """Names of the leader tasks of its plugins."""

@@ -81,6 +81,16 @@ def test_hyperjob_that_cannot_be_split_is_refused(operation):
 
 
 @pytest.mark.parametrize(
+    ("plugins", "violation"),
+    [({"typo": []}, "unable to find job plugin: typo"), ({"mpi": []}, "mpi plugin finds no master task")],
+    ids=["unknown", "no-master"],
+)
+def test_plugins_of_all_jobs_are_validated(plugins, violation):
+    response = validate(document(replicated("t"), plugins=plugins))
+    assert (response.outcome, violation in response.message) == (Outcome.DENIED, True)
+
+
+@pytest.mark.parametrize(
     ("before", "replicas", "outcome"),
     [(None, 3, Outcome.DENIED), (3, 3, Outcome.ALLOWED), (3, 4, Outcome.DENIED)],
     ids=["new", "unchanged", "with-more-parts"],

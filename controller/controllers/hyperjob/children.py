@@ -47,9 +47,9 @@ _MUTABLE = frozenset({"minAvailable", "priorityClassName"})
 _MUTABLE_OF_TASK = frozenset({"minAvailable", "replicas"})
 
 
-def plugins(template: JobSpec, shared: Mapping[str, list[str]], present: Iterable[str]) -> dict[str, list[str]]:
-    """Return the plugins of a part with the tasks *present*; *shared* are those of the HyperJob."""
-    wanted = {**shared, **template.plugins}
+def plugins(template: JobSpec, present: Iterable[str]) -> dict[str, list[str]]:
+    """Return the plugins of a part with the tasks *present*."""
+    wanted = dict(template.plugins)
     lacks_leader = bool(template.leader_tasks) and template.leader_tasks.isdisjoint(present)
     for plugin in LEADER_TASKS if lacks_leader else ():
         if wanted.pop(plugin, None) is not None:
@@ -192,7 +192,7 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> 
     tasks = tuple(_tasks(hyperjob.metadata.name, context))
     changes: dict[str, Any] = {
         "tasks": tasks,
-        "plugins": plugins(template, hyperjob.spec.plugins, [task.name for task in tasks]),
+        "plugins": plugins(template, [task.name for task in tasks]),
     }
     if job.split_policy is not None or not template.min_available:
         # Explicit also where it is the default: what a webhook has set would not follow a changed number of pods.

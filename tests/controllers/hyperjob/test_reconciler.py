@@ -207,6 +207,15 @@ async def test_only_the_part_with_the_head_has_the_ray_plugin(harness, arguments
     assert {"name": "HYPERJOB_MASTER", "value": "llm-t-0-main-0.llm-t-0"} in environment
 
 
+async def test_plugins_of_the_hyperjob_are_those_of_its_templates(harness):
+    job = replicated("t", task("boss", 2), task("worker", 4), spec={"plugins": {"ssh": ["x"]}}, splitPolicy=TWO_PARTS)
+    await harness.start(document(job, plugins={"mpi": ["--master=boss"], "ssh": ["y"]}))
+    first, second = (harness.job(name)["spec"] for name in harness.names())
+    assert [(job_task["name"], job_task["replicas"]) for job_task in first["tasks"]] == [("boss", 2), ("worker", 2)]
+    assert first["plugins"] == {"mpi": ["--master=boss"], "ssh": ["x"], "env": [], "svc": []}
+    assert second["plugins"] == {"ssh": ["x"], "env": [], "svc": []}
+
+
 # -- an automatic split that waits ------------------------------------------------
 
 
