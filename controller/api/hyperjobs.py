@@ -305,12 +305,13 @@ class HyperJobSpec(HyperJobOptions):
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins of every part, unless its template names them."""
 
-    def with_plugins_in_templates(self) -> Self:
-        """Return the spec with its plugins moved to each template, so that they count in its split and validation."""
-        if not self.plugins:
-            return self
+    def with_complete_templates(self) -> Self:
+        """Return the spec with its plugins moved to the templates, and with Volcano's default names of tasks.
+
+        So they count in the split and in its validation. A part may lack a task, which must not rename the others.
+        """
         jobs = tuple(
-            job.model_copy(update={"template_spec": job.template_spec.with_plugins(self.plugins)})
+            job.model_copy(update={"template_spec": job.template_spec.completed(self.plugins)})
             for job in self.replicated_jobs
         )
         return self.model_copy(update={"replicated_jobs": jobs, "plugins": {}})
@@ -431,8 +432,8 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     if resource is HYPERJOBS:
-        return HyperJobSpec.model_validate(spec or {}).with_plugins_in_templates()
-    return BatchHyperJobSpec.model_validate(spec or {}).as_spec()
+        return HyperJobSpec.model_validate(spec or {}).with_complete_templates()
+    return BatchHyperJobSpec.model_validate(spec or {}).as_spec().with_complete_templates()
 
 
 def _format_errors(section: str, error: ValidationError) -> str:

@@ -170,9 +170,15 @@ class JobSpec(PassthroughModel):
     min_success: int | None = Field(None, ge=1)
     network_topology: NetworkTopology | None = None
 
-    def with_plugins(self, plugins: Mapping[str, list[str]]) -> Self:
-        """Return the spec with *plugins* in addition to its own."""
-        return self.model_copy(update={"plugins": {**plugins, **self.plugins}})
+    def completed(self, plugins: Mapping[str, list[str]]) -> Self:
+        """Return the spec with *plugins* in addition to its own, and with Volcano's default names of tasks."""
+        changes: dict[str, Any] = {"plugins": {**plugins, **self.plugins}} if plugins else {}
+        if not all(task.name for task in self.tasks):
+            changes["tasks"] = tuple(
+                task if task.name else task.model_copy(update={"name": f"default{index}"})
+                for index, task in enumerate(self.tasks)
+            )
+        return self.model_copy(update=changes) if changes else self
 
     @property
     def leader_tasks(self) -> frozenset[str]:

@@ -70,6 +70,15 @@ def test_documented_manifest_is_allowed():
     assert mutated(documented()) == documented()
 
 
+@pytest.mark.parametrize(
+    ("tasks", "outcome"),
+    [((task(""), task("")), Outcome.ALLOWED), ((task("default1"), task("")), Outcome.DENIED)],
+    ids=["unnamed", "name-taken"],
+)
+def test_tasks_without_names_get_those_of_volcano(tasks, outcome):
+    assert validate(document(replicated("t", *tasks))).outcome is outcome
+
+
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_hyperjob_that_cannot_be_split_is_refused(operation):
     response = validate(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)

@@ -216,6 +216,12 @@ async def test_plugins_of_the_hyperjob_are_those_of_its_templates(harness):
     assert second["plugins"] == {"ssh": ["x"], "env": [], "svc": []}
 
 
+async def test_task_without_a_name_has_the_same_name_in_every_part(harness):
+    await harness.start(document(replicated("t", task("", 1), task("", 4), splitPolicy=TWO_PARTS)))
+    names = [[job_task["name"] for job_task in harness.job(name)["spec"]["tasks"]] for name in harness.names()]
+    assert names == [["default0", "default1"], ["default1"]]
+
+
 # -- an automatic split that waits ------------------------------------------------
 
 
