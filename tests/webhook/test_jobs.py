@@ -153,6 +153,9 @@ def test_valid_job_is_allowed(job):
         pytest.param(depending("c"), "(DAG)", id="depends-on-a-missing-task"),
         pytest.param(depending("a"), "(DAG)", id="depends-on-itself"),
         pytest.param(
+            volcano_job(task("a", dependsOn={"name": ["b", "b"]}), task("b")), "on each once", id="depends-on-it-twice"
+        ),
+        pytest.param(
             volcano_job(task(cpu="1500m", topologyPolicy="restricted")), "cpu request isn't an", id="half-a-cpu"
         ),
         pytest.param(volcano_job(task(cpu="0", topologyPolicy="best-effort")), "isn't an integer", id="no-cpu"),

@@ -142,7 +142,7 @@ def job_violations(job: ReviewedJob, name: str) -> Iterator[str]:
     if any(task.depends_on for task in spec.all_tasks) and not _is_acyclic(spec.all_tasks):
         yield (
             "job has dependencies between tasks, but doesn't form a directed acyclic graph(DAG):"
-            " let tasks depend on existing tasks only, without a cycle"
+            " let tasks depend on existing tasks only, on each once, without a cycle"
         )
 
 
@@ -284,10 +284,11 @@ def _volume_violation(volume: Volume, paths: set[str]) -> str | None:
 
 
 def _is_acyclic(tasks: Sequence[ReviewedTask]) -> bool:
-    """Return whether the dependencies of the tasks form an acyclic graph of existing tasks."""
-    dependencies = {
-        task.name: frozenset(task.depends_on.name or ()) if task.depends_on else frozenset() for task in tasks
-    }
+    """Return whether the dependencies of the tasks form an acyclic graph of existing tasks, without repetitions."""
+    listed = {task.name: task.depends_on.name or () if task.depends_on else () for task in tasks}
+    dependencies = {name: frozenset(names) for name, names in listed.items()}
+    if any(len(names) > len(dependencies[name]) for name, names in listed.items()):
+        return False  # Volcano counts each repetition as a dependency that is never met
     if not all(names <= dependencies.keys() for names in dependencies.values()):
         return False
     try:
