@@ -268,8 +268,13 @@ def resize_template(job: ReplicatedJob) -> JobSpec:
     return scale_to_accelerators(template, policy.accelerator_type, policy.accelerators)
 
 
+def longest_part_name(hyperjob: HyperJob, job: ReplicatedJob) -> str:
+    """Return the name of the last part; where the number of parts depends on the clusters, that of a hundredth."""
+    return hyperjob.part_name(job, (count_parts(job) or 100) - 1)
+
+
 def _name_violations(hyperjob: HyperJob, job: ReplicatedJob) -> Iterator[str]:
-    longest = hyperjob.part_name(job, max((count_parts(job) or 100) - 1, 0))
+    longest = longest_part_name(hyperjob, job)
     if not hyperjob.metadata.name:  # generateName: the name is unknown until the object is stored
         return
     if len(longest) > MAX_NAME_LENGTH:

@@ -79,6 +79,14 @@ def test_tasks_without_names_get_those_of_volcano(tasks, outcome):
     assert validate(document(replicated("t", *tasks))).outcome is outcome
 
 
+@pytest.mark.parametrize(("replicas", "outcome"), [(10, Outcome.ALLOWED), (11, Outcome.DENIED)])
+def test_names_of_the_pods_of_the_last_part_are_validated(replicas, outcome):
+    name = "h" * (63 - len("-t-9-worker-0"))
+    response = validate(document(replicated("t", replicas=replicas), name=name))
+    assert response.outcome is outcome
+    assert ("-t-10-worker-0' validate failed: shorten" in response.message) is (outcome is Outcome.DENIED)
+
+
 @pytest.mark.parametrize("operation", ["CREATE", "UPDATE"])
 def test_hyperjob_that_cannot_be_split_is_refused(operation):
     response = validate(document(replicated("t", splitPolicy={"strategy": "ByReplicas"})), operation=operation)

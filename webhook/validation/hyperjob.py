@@ -10,7 +10,12 @@ from typing import Any
 
 import msgspec
 
-from controller.api.hyperjob_validation import count_parts, default_device_limits, hyperjob_violations
+from controller.api.hyperjob_validation import (
+    count_parts,
+    default_device_limits,
+    hyperjob_violations,
+    longest_part_name,
+)
 from controller.api.hyperjobs import HyperJob, HyperJobError, ReplicatedJob, read_hyperjob
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS
 from webhook.queue_cache import QueueCache
@@ -157,9 +162,8 @@ def _violations(hyperjob: HyperJob, max_parts: int) -> Iterator[str]:
     yield from hyperjob_violations(hyperjob, max_parts)
     for job in hyperjob.spec.replicated_jobs:
         path = f"replicated job {job.name!r}" if job.name else "the template"
-        yield from (
-            f"{path}: {violation}" for violation in job_violations(read_job(_to_job(job)), hyperjob.part_name(job, 0))
-        )
+        violations = job_violations(read_job(_to_job(job)), longest_part_name(hyperjob, job))
+        yield from (f"{path}: {violation}" for violation in violations)
 
 
 def _to_job(job: ReplicatedJob) -> msgspec.Raw:
