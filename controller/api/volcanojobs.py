@@ -122,6 +122,11 @@ class TemplateTask(PassthroughModel):
         return size if size and size > 0 and self.replicas % size == 0 else 1
 
     @property
+    def has_partitions(self) -> bool:
+        """Whether its partition policy divides it into whole partitions, which may be single pods."""
+        return self.partition_policy is not None and self.partition_policy.partition_size == self.partition_step
+
+    @property
     def effective_min_available(self) -> int:
         """Number of pods of the task that must run, with the default."""
         policy = self.partition_policy
@@ -136,7 +141,7 @@ class TemplateTask(PassthroughModel):
         if self.min_available is not None or minimum == 0:
             changes["min_available"] = minimum
         policy = self.partition_policy
-        if policy is not None and self.partition_step > 1:
+        if policy is not None and self.has_partitions:
             sizes: dict[str, Any] = {"total_partitions": replicas // self.partition_step}
             if policy.min_partitions:
                 share = policy.min_partitions * replicas // self.replicas

@@ -79,7 +79,7 @@ def _default_minimum(tasks: Sequence[TemplateTask]) -> int:
 
 def task_minimum(task: TemplateTask, before: int, pods: int) -> int | None:
     """Return the minimum of a task in a part, pro rata; whole partitions where these have a minimum."""
-    partitions = task.partition_policy.min_partitions if task.partition_policy and task.partition_step > 1 else None
+    partitions = task.partition_policy.min_partitions if task.partition_policy and task.has_partitions else None
     if partitions:
         count, step = task.replicas // task.partition_step, task.partition_step
         return step * (partitions * ((before + pods) // step) // count - partitions * (before // step) // count)

@@ -147,7 +147,7 @@ def test_every_part_can_reach_its_share_of_min_success(tasks, whole, parts):
     assert wanted <= sum(shares) < wanted + len(jobs)
 
 
-@given(count=st.integers(2, 8), size=st.integers(2, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
+@given(count=st.integers(2, 8), size=st.integers(1, 4), least=st.integers(1, 8), parts=st.integers(2, 4))
 def test_minimum_partitions_are_distributed_completely(count, size, least, parts):
     policy = {"totalPartitions": count, "partitionSize": size, "minPartitions": min(least, count)}
     job = replicated(
