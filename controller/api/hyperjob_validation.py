@@ -67,9 +67,11 @@ def scale_to_accelerators(job: JobSpec, resource: str, wanted: int) -> JobSpec:
     left = wanted * _MILLIS_PER_UNIT - singles
     if not had:
         raise AcceleratorError(_not_requested_message(job, resource))
-    if left <= 0 or any(task.replicas * left % had for task in compress(job.tasks, grows)):
+    growing = tuple(compress(job.tasks, grows))
+    if left <= 0 or any(task.replicas * left % (had * task.partition_step) for task in growing):
+        unit = "partitions" if any(task.partition_step > 1 for task in growing) else "pods"
         raise AcceleratorError(
-            f"{wanted} {resource} are not a whole number of pods; "
+            f"{wanted} {resource} are not a whole number of {unit}; "
             f"the template requests {(had + singles) // _MILLIS_PER_UNIT}"
         )
     tasks = tuple(
@@ -113,8 +115,11 @@ def _guess_vendor(resource: str) -> str:
 
 
 def _scale_task(task: TemplateTask, replicas: int) -> TemplateTask:
-    minimum = None if task.min_available is None else task.min_available * replicas // task.replicas
-    return task.resized(replicas, minimum)
+    if task.min_available is None:
+        return task.resized(replicas, None)
+    # Volcano wants a minimum of partitions and one of pods to be equal.
+    unit = task.partition_step if task.partition_policy and task.partition_policy.min_partitions else 1
+    return task.resized(replicas, task.min_available * replicas // (task.replicas * unit) * unit)
 
 
 def is_device(resource: str) -> bool:

@@ -18,7 +18,16 @@ def split(*tasks, **policy):
     return hyperjob(replicated("t", *tasks, splitPolicy=policy))
 
 
+PARTITIONS = {"partitionPolicy": {"totalPartitions": 2, "partitionSize": 4}}
 CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
+
+
+def test_minimum_of_partitions_stays_whole_when_it_is_scaled():
+    partitions = {"totalPartitions": 4, "partitionSize": 2, "minPartitions": 1}
+    job = replicated("t", task(replicas=8, minAvailable=2, partitionPolicy=partitions))
+    policy = {"mode": "static", "accelerators": 12, "acceleratorType": GPU}
+    (scaled,) = resize_template(hyperjob({**job, "splitPolicy": policy}).spec.replicated_jobs[0]).tasks
+    assert (scaled.replicas, scaled.min_available, scaled.partition_policy.min_partitions) == (12, 2, 1)
 
 
 @pytest.mark.parametrize(
@@ -40,6 +49,11 @@ CLUSTERS = [{"name": "a", "replicas": 3}, {"name": "b", "replicas": 2}]
         pytest.param(split(mode="static", accelerators=8), "needs acceleratorType", id="no-type"),
         pytest.param(
             split(task(gpu=8), mode="static", accelerators=12, acceleratorType=GPU), "not a whole number", id="uneven"
+        ),
+        pytest.param(
+            split(task(replicas=8, **PARTITIONS), mode="static", accelerators=6, acceleratorType=GPU),
+            "6 nvidia.com/gpu are not a whole number of partitions; the template requests 8",
+            id="uneven-partitions",
         ),
         pytest.param(
             split(task(gpu=0), mode="static", accelerators=8, acceleratorType=GPU), "asks for nvidia.com/gpu", id="none"
