@@ -204,11 +204,15 @@ def _job_spec(hyperjob: HyperJob, job: ReplicatedJob, context: _PartContext) -> 
 
 
 def _tasks(hyperjob: str, context: _PartContext) -> Iterator[TemplateTask]:
-    present = {task.name for task, count in zip(context.template.tasks, context.part.pods, strict=True) if count}
+    """Yield the tasks of a part: those that have pods in it, and those without pods, which may get some later."""
+    tasks = [
+        (task, count, before)
+        for task, count, before in zip(context.template.tasks, context.part.pods, context.before, strict=True)
+        if count or not task.replicas
+    ]
+    present = {task.name for task, _, _ in tasks}
     counted = 0
-    for task, count, before in zip(context.template.tasks, context.part.pods, context.before, strict=True):
-        if not count:
-            continue
+    for task, count, before in tasks:
         resized = task if count == task.replicas else task.resized(count, task_minimum(task, before, count))
         environment = variables(hyperjob, context.part, before=counted, master=context.master)
         yield with_environment(_without_missing_dependencies(resized, present), environment)

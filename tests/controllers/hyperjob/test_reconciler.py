@@ -222,6 +222,18 @@ async def test_task_without_a_name_has_the_same_name_in_every_part(harness):
     assert names == [["default0", "default1"], ["default1"]]
 
 
+async def test_task_without_pods_is_kept_and_scaled_in_place(harness):
+    tasks = task("head", 1), task("worker", 0)
+    await harness.start(document(replicated("t", *tasks)))
+    before = harness.uids()
+    assert [job_task["replicas"] for job_task in harness.job("llm-t-0")["spec"]["tasks"]] == [1, 0]
+    harness.place("a")
+    harness.report("llm-t-0", "Running", running=1)
+    await harness.change(replicatedJobs=[replicated("t", tasks[0], task("worker", 3))])
+    assert [job_task["replicas"] for job_task in harness.job("llm-t-0")["spec"]["tasks"]] == [1, 3]
+    assert harness.uids() == before
+
+
 # -- an automatic split that waits ------------------------------------------------
 
 
