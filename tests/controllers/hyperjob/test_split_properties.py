@@ -6,9 +6,16 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from controller.api.hyperjob_validation import hyperjob_violations
+from controller.api.hyperjobs import read_hyperjob
 from controller.controllers.hyperjob.children import build_parts
+from controller.controllers.hyperjob.pod_distribution import SplitError
 from controller.controllers.hyperjob.split import split
-from tests.controllers.hyperjob.objects import GPU, auto, gpus, hyperjob, replicated, task
+from tests.controllers.hyperjob.objects import GPU, auto, document, gpus, hyperjob, replicated, task, template
+from tests.webhook.reviews import decoded
+from webhook.queue_cache import QueueCache
+from webhook.review import Outcome
+from webhook.validation.hyperjob import validate_hyperjob
+from webhook.validation.job import JobPolicy, validate_job
 
 free = st.dictionaries(st.sampled_from("abcdefg"), st.integers(0, 12), max_size=7)
 jobs = st.tuples(st.integers(2, 16), st.integers(1, 3), st.booleans(), st.none() | st.integers(1, 5), st.integers(1, 3))
@@ -176,3 +183,42 @@ def test_several_jobs_share_capacity_and_domains(clusters, sizes, domains):
     assert len({part.cluster for part in layout.parts}) <= domains
     for name, count in clusters.items():
         assert sum(part.pods[0] for part in layout.parts if part.cluster == name) <= count
+
+
+@st.composite
+def templates(draw):
+    """Return a template with leaders, partitions, minimums and dependencies."""
+    names = draw(st.lists(st.sampled_from(["master", "head", "worker", ""]), min_size=1, max_size=3, unique=True))
+    drawn = []
+    for name in names:
+        size, count, minimum = draw(st.integers(1, 3)), draw(st.integers(0, 4)), draw(st.integers(0, 4) | st.none())
+        least = {} if minimum is None else {"minAvailable": min(minimum, count) * size}
+        policy = {"totalPartitions": count, "partitionSize": size, "minPartitions": min(minimum or 0, count)}
+        divided = {"partitionPolicy": policy} if count and draw(st.booleans()) else {}
+        after = {"dependsOn": {"name": [names[0]]}} if name and names[0] not in {"", name} else {}
+        drawn.append(task(name, size * count, gpu=draw(st.integers(0, 2)), **least, **divided, **after))
+    plugins = {name: [] for name in draw(st.sets(st.sampled_from(["mpi", "pytorch", "ray", "tensorflow", "ssh"])))}
+    whole = sum(job_task["replicas"] for job_task in drawn)
+    return template(*drawn, plugins=plugins, minAvailable=draw(st.integers(0, whole)))
+
+
+policies = st.one_of(
+    st.integers(1, 4).map(lambda parts: {"strategy": "ByReplicas", "parts": parts}),
+    st.integers(1, 24).map(lambda wanted: {"mode": "static", "accelerators": wanted, "acceleratorType": GPU}),
+    st.just({"mode": "auto"}),
+    st.none(),
+)
+
+
+@given(whole=templates(), policy=policies, copies=st.integers(1, 3), shared=st.sampled_from([{}, {"mpi": []}]))
+def test_volcano_accepts_every_part_of_an_accepted_hyperjob(whole, policy, copies, shared):
+    job = {"name": "t", "replicas": copies, "templateSpec": whole, "splitPolicy": policy}
+    written = document(job, plugins=shared)
+    assume(validate_hyperjob(decoded(written), JobPolicy(), QueueCache()).outcome is not Outcome.DENIED)
+    parent = read_hyperjob(written)
+    try:
+        parts = split(parent, gpus(a=20, b=20)).parts
+    except SplitError:
+        return
+    answers = [validate_job(decoded(child.job), JobPolicy(), QueueCache()) for child in build_parts(parent, parts)]
+    assert [answer.message for answer in answers if answer.outcome is Outcome.DENIED] == []
