@@ -49,6 +49,8 @@ _EXCLUDED_ANNOTATIONS = (
 _MAX_DEPTH = 100
 #: Maximum number of errors in a message.
 _MAX_ERRORS = 10
+#: Maximum number of values in a spec: a model, or an error in one, takes some kilobytes for three bytes of JSON.
+_MAX_VALUES = 20_000
 _OPTION_RULES = (
     ("!has(self.minAvailable) || self.minAvailable >= 1", "minAvailable is one or more; leave it out for all parts"),
     ("!has(self.maxDomains) || self.maxDomains >= 1", "maxDomains is one or more; leave it out for no limit"),
@@ -399,7 +401,9 @@ def hyperjob_resource(api_version: str) -> Resource:
 
 
 def read_hyperjob(document: dict[str, Any]) -> HyperJob:
-    """Parse a HyperJob; raise `HyperJobError` if it is invalid. A null is an unset field."""
+    """Parse a HyperJob; raise `HyperJobError` if it is invalid or too large. A null is an unset field."""
+    if _has_more_values(document.get("spec"), _MAX_VALUES):
+        raise HyperJobError(f"its spec has more than {_MAX_VALUES} values; make its templates smaller")
     document = _without_nulls(document)
     resource = hyperjob_resource(str(document.get("apiVersion", "")))
     try:
@@ -419,6 +423,19 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
         return HyperJobStatus.model_validate(_without_nulls(document.get("status") or {}))
     except ValidationError as error:
         raise HyperJobError(_format_errors("status", error)) from error
+
+
+def _has_more_values(value: Any, most: int) -> bool:
+    """Return whether *value* has more than *most* members and items, at any depth."""
+    parts, count = [value], 0
+    while parts:
+        part = parts.pop()
+        if isinstance(part, dict | list):
+            count += len(part)
+            if count > most:
+                return True
+            parts += part.values() if isinstance(part, dict) else part
+    return False
 
 
 def _without_nulls(value: Any, depth: int = 0) -> Any:

@@ -65,6 +65,23 @@ def test_update_of_an_unreadable_hyperjob_is_not_refused():
     assert mutated(unreadable, old=unreadable) == unreadable
 
 
+def test_hyperjob_of_too_many_values_is_refused_undecoded():
+    amounts = {f"r{number}": [] for number in range(20_000)}
+    containers = {"containers": [{"resources": {"requests": amounts}}]}
+    new = document(replicated("t", {"name": "w", "template": {"spec": containers}}))
+    for response in (mutate_hyperjob(decoded(new), POLICY), validate(new)):
+        assert response.message == "hyperjob ml/llm: its spec has more than 20000 values; make its templates smaller"
+    assert mutated(new, old=document()) == new
+    assert validate(new, old=document(), operation="UPDATE").outcome is Outcome.DENIED
+
+
+def test_status_that_a_user_writes_is_not_read():
+    """The API server drops it after the webhook."""
+    written = {**document(), "status": {"split": {"parts": [1] * 1_000}}}
+    assert mutated(written) == written
+    assert validate(written).outcome is Outcome.ALLOWED
+
+
 def test_documented_manifest_is_allowed():
     assert validate(documented(), queues=cached_queues("global-ai")).outcome is Outcome.ALLOWED
     assert mutated(documented()) == documented()

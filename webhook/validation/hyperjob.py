@@ -48,7 +48,7 @@ def mutate_hyperjob(request: Request, policy: JobPolicy) -> AdmissionResponse:
         return exempt()
     try:
         hyperjob = _read(request)
-        before = read_hyperjob(_DOCUMENT.decode(request.old_object)) if request.operation == "UPDATE" else None
+        before = _parse(_DOCUMENT.decode(request.old_object)) if request.operation == "UPDATE" else None
     except (ValueError, RecursionError) as error:
         return allowed() if request.operation == "UPDATE" else _decode_failed(request, error)
     queues = {job.name: job.template_spec.queue for job in before.spec.replicated_jobs} if before is not None else {}
@@ -78,7 +78,12 @@ def _read(request: Request) -> HyperJob:
     document = _DOCUMENT.decode(request.object)
     if request.operation == "CREATE" and (violation := _size_violation(document)):
         raise HyperJobError(violation)
-    return read_hyperjob(document)
+    return _parse(document)
+
+
+def _parse(document: dict[str, Any]) -> HyperJob:
+    """Return the HyperJob in *document* without its status, in which a user may have written very many values."""
+    return read_hyperjob({**document, "status": None})
 
 
 def _size_violation(document: dict[str, Any]) -> str | None:
@@ -152,7 +157,7 @@ def _max_parts(request: Request, policy: JobPolicy) -> int:
     if request.operation != "UPDATE":
         return policy.max_parts
     try:
-        before = read_hyperjob(_DOCUMENT.decode(request.old_object))
+        before = _parse(_DOCUMENT.decode(request.old_object))
     except (ValueError, RecursionError):
         return policy.max_parts
     return max(policy.max_parts, sum(count_parts(job) or 0 for job in before.spec.replicated_jobs))

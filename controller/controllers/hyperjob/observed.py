@@ -29,8 +29,9 @@ POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unkno
 TERMINAL: frozenset[PartPhase] = frozenset({"Completed", "Failed"})
 _FAILURES = frozenset({"Failed", "Terminated"})
 _WAITING = frozenset({"", "Pending", "Aborted", "Aborting"})
-#: Maximum size, as JSON, of all HyperJobs that stay decoded.
-_MAX_DECODED_BYTES = 4 * 1024 * 1024
+#: Maximum size of all HyperJobs that stay decoded, as JSON in which each object counts as at least so many bytes: the
+#: model of an empty one takes more than a kilobyte.
+_MAX_DECODED_BYTES, _BYTES_OF_OBJECT = 4 * 1024 * 1024, 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,12 +55,16 @@ class _DecodedHyperJobs:
         hyperjob = self._hyperjobs.pop(key, None)
         if hyperjob is None:
             hyperjob = read_hyperjob(_document(raw, resource))
-            self._size += len(raw)
+            self._size += _decoded_size(raw)
         self._hyperjobs[key] = hyperjob
         while self._size > _MAX_DECODED_BYTES:
             (_, oldest), _ = self._hyperjobs.popitem(last=False)
-            self._size -= len(oldest)
+            self._size -= _decoded_size(oldest)
         return hyperjob
+
+
+def _decoded_size(raw: bytes) -> int:
+    return len(raw) + _BYTES_OF_OBJECT * raw.count(b"{")
 
 
 _DECODED = _DecodedHyperJobs()

@@ -183,7 +183,7 @@ def test_few_hyperjobs_stay_decoded(monkeypatch):
     """A decoded one takes about twenty times its size, and the API server stores any number of 1.5 MB each."""
     cache = observation._DecodedHyperJobs()
     monkeypatch.setattr(observation, "_DECODED", cache)
-    monkeypatch.setattr(observation, "_MAX_DECODED_BYTES", 5_000)
+    monkeypatch.setattr(observation, "_MAX_DECODED_BYTES", 10_000)
     seen = []
     for number in range(50):
         stored = document(name=f"llm-{number}")
@@ -192,7 +192,19 @@ def test_few_hyperjobs_stay_decoded(monkeypatch):
     assert 0 < len(cache._hyperjobs) < 15
     assert [one.hyperjob.metadata.name for one in seen] == [f"llm-{number}" for number in range(50)]
     assert seen[-1].hyperjob is seen[-1].hyperjob
-    assert cache._size == sum(len(raw) for _, raw in cache._hyperjobs) <= 5_000
+    assert cache._size == sum(len(raw) + 64 * raw.count(b"{") for _, raw in cache._hyperjobs) <= 10_000
+
+
+def test_dense_hyperjobs_do_not_stay_decoded(monkeypatch):
+    """An empty container has two bytes in JSON, and its model more than a kilobyte."""
+    cache = observation._DecodedHyperJobs()
+    monkeypatch.setattr(observation, "_DECODED", cache)
+    for number in range(5):
+        dense = {"name": "w", "template": {"spec": {"containers": [{}] * 15_000}}}
+        stored = document(replicated("t", dense), name=f"llm-{number}")
+        stored["metadata"]["resourceVersion"] = "1"
+        decode_hyperjob(json.dumps(stored).encode(), HYPERJOBS)
+    assert len(cache._hyperjobs) * 15_000 * 64 <= observation._MAX_DECODED_BYTES
 
 
 def test_deeply_nested_hyperjob_is_unreadable():
@@ -203,6 +215,25 @@ def test_deeply_nested_hyperjob_is_unreadable():
     stored["metadata"]["resourceVersion"] = "1"
     seen = decode_hyperjob(json.dumps(stored).encode(), HYPERJOBS)
     assert (seen.hyperjob, seen.decode_error) == (None, "it is nested more than 100 levels deep")
+
+
+@pytest.mark.parametrize(
+    "container",
+    [
+        pytest.param({"resources": {"requests": {f"r{number}": [] for number in range(20_000)}}}, id="wrong-amounts"),
+        pytest.param({"env": [1] * 20_000}, id="wrong-variables"),
+        pytest.param({"env": [{}] * 20_000}, id="variables"),
+    ],
+)
+def test_hyperjob_of_too_many_values_is_unreadable(container):
+    """Its models, or the errors in them, would take many times the memory of the controller."""
+    stored = document(replicated("t", {"name": "w", "template": {"spec": {"containers": [container]}}}))
+    stored["metadata"]["resourceVersion"] = "1"
+    seen = decode_hyperjob(json.dumps(stored).encode(), HYPERJOBS)
+    assert (seen.hyperjob, seen.decode_error) == (
+        None,
+        "its spec has more than 20000 values; make its templates smaller",
+    )
 
 
 @pytest.mark.parametrize("missing", ["owner", "mark"])
