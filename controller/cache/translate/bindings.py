@@ -326,7 +326,8 @@ def _read_placement(asked: wire.Placement | None) -> Placement | PlacementError:
     try:
         return translate_placement(asked)
     except PlacementError as error:
-        return error
+        # Without the frames of its traceback, which hold the placement.
+        return PlacementError(str(error))
 
 
 def _has_policy(meta: ObjectMeta) -> bool:
@@ -353,7 +354,8 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
         replica = require_few_resources(_pod_requests(spec.replica_requirements, "spec.replicaRequirements"))
         replicas = _require_non_negative(spec.replicas, "spec.replicas")
     except AmountError as error:
-        return error
+        # Without the frames of its traceback, which hold all amounts.
+        return AmountError(str(error))
     return WorkloadRequests(positive(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
 
 

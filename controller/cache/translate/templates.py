@@ -250,7 +250,8 @@ def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
         job = _job_template(spec)
         requests = require_few_resources(total_requests(job))
     except AmountError as error:
-        return error
+        # Without the frames of its traceback, which hold the whole template.
+        return AmountError(str(error))
     classes = {task.pod.priority_class for task in job.tasks} - {""}
     return WorkloadRequests(
         requests,
@@ -376,7 +377,8 @@ def _integration_requests(replicated: Sequence[_ReplicatedPod]) -> RequestsOrErr
         job = JobTemplate(tuple(starmap(_integration_task, zip(replicated, pods, strict=True))))
         requests = require_few_resources(total_requests(job))
     except AmountError as error:
-        return error
+        # Without the frames of its traceback, which hold the whole template.
+        return AmountError(str(error))
     return WorkloadRequests(
         requests,
         pods=pod_requests(job),

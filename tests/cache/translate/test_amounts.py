@@ -1,13 +1,15 @@
 """Quantities in Clusters and Jobs, valid and invalid."""
 
+import gc
 import json
+import tracemalloc
 
 import pytest
 
 from controller.cache.store import Store
 from controller.cache.translate.units import MAX_RESOURCES
 from controller.engine.state.resources import EMPTY
-from tests.cache.objects import DEPLOYMENTS, cluster, deployment_binding, job
+from tests.cache.objects import DEPLOYMENTS, binding, cluster, deployment_binding, job
 
 UNREADABLE = [
     pytest.param("eight", id="a-word"),
@@ -124,6 +126,37 @@ def test_binding_with_too_many_resources_has_unknown_requests(components):
     decoded = Store(DEPLOYMENTS).bindings.decode(deployment_binding(spec=spec if components else counted))
     assert decoded.requests is None
     assert "use at most 100" in decoded.decode_error
+
+
+MANY = {f"example.com/{number}": "1" for number in range(3_000)}
+TOLERATIONS = [{"key": f"k{number}", "operator": "Exists"} for number in range(3_000)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [
+        pytest.param("jobs", job("j1", requests=MANY), id="job"),
+        pytest.param(
+            "bindings",
+            deployment_binding(spec={"replicaRequirements": {"resourceRequest": MANY}}),
+            id="requests-of-a-binding",
+        ),
+        pytest.param("bindings", binding(spec={"placement": {"clusterTolerations": TOLERATIONS}}), id="placement"),
+    ],
+)
+def test_refused_object_is_not_retained(kind, written):
+    """Thousands of them are cached, and a tenant writes megabytes."""
+    first, collection = (getattr(Store(DEPLOYMENTS), kind) for _ in range(2))
+    first.decode(written)  # fills the caches of amounts
+    tracemalloc.start()
+    try:
+        decoded = collection.decode(written)
+        gc.collect()
+        retained = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert "use at most" in decoded.decode_error
+    assert retained < len(written) // 2
 
 
 def test_component_without_replicas_has_no_pod():
