@@ -157,7 +157,7 @@ def _requirements(expressions: Iterable[wire.Expression]) -> tuple[Requirement, 
 
 def _operator(name: str) -> Operator:
     if name not in _OPERATORS:
-        raise PlacementError(f"spec.placement: operator {name!r} is unknown; use one of {', '.join(_OPERATORS)}")
+        raise PlacementError(f"spec.placement: operator {name[:63]!r} is unknown; use one of {', '.join(_OPERATORS)}")
     return _OPERATORS[name]
 
 

@@ -70,8 +70,8 @@ RequestsOrError = WorkloadRequests | AmountError
 _MAX_CHARACTERS = 16_384
 #: Pods with a shorter one end soon after their deletion: no tenant exceeds its quota with them for long.
 _LONG_GRACE_PERIOD_SECONDS = 300
-#: Length to which names of queues and PriorityClasses are cut, because messages and log lines contain them. It is one
-#: more than Kubernetes allows, so that a cut name names nothing.
+#: Length to which names of queues, PriorityClasses and resource claims are cut, because messages and log lines contain
+#: them. It is one more than Kubernetes allows, so that a cut name names nothing.
 _MAX_NAME_LENGTH = 254
 #: Characters of a template's digest; equal by chance for one of 2^64 pairs.
 _DIGEST_CHARACTERS = 16
@@ -156,7 +156,8 @@ def _object_name(text: str) -> str:
 
 def _claim_template_name(claim: wire.PodResourceClaim) -> str:
     """Return the name of a ResourceClaimTemplate; a shared claim has none, and cannot be mapped."""
-    return claim.resource_claim_template_name or f"ResourceClaim {claim.resource_claim_name or ''}".strip()
+    shared = f"ResourceClaim {claim.resource_claim_name or ''}".strip()
+    return (claim.resource_claim_template_name or shared)[:_MAX_NAME_LENGTH]
 
 
 def _containers(containers: tuple[wire.Container, ...] | None, where: str) -> tuple[Container, ...]:

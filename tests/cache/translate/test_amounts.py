@@ -128,6 +128,13 @@ def test_binding_with_too_many_resources_has_unknown_requests(components):
     assert "use at most 100" in decoded.decode_error
 
 
+@pytest.mark.parametrize("field", ["resourceClaimTemplateName", "resourceClaimName"])
+def test_overlong_name_of_a_resource_claim_is_cut(field):
+    pods = {"spec": {"resourceClaims": [{"name": "device", field: "c" * 100_000}]}}
+    decoded = Store().jobs.decode(job("j1", spec={"tasks": [{"replicas": 1, "template": pods}]}))
+    assert [len(name) for name in decoded.requests.claims] == [254]
+
+
 MANY = {f"example.com/{number}": "1" for number in range(3_000)}
 TOLERATIONS = [{"key": f"k{number}", "operator": "Exists"} for number in range(3_000)]
 

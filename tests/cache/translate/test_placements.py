@@ -152,6 +152,7 @@ def test_too_large_placement_is_rejected(parts):
         read(large(**{name: count + (name == last) for name, count in parts.items()}))
 
 
-def test_unknown_operator_is_rejected_by_name():
-    with pytest.raises(PlacementError, match=r"operator 'Near' is unknown; use one of In, NotIn"):
-        read({"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "k", "operator": "Near"}]}}})
+@pytest.mark.parametrize(("operator", "named"), [("Near", "Near"), ("o" * 100_000, "o" * 63)], ids=["short", "long"])
+def test_unknown_operator_is_rejected_by_name(operator, named):
+    with pytest.raises(PlacementError, match=rf"operator '{named}' is unknown; use one of In, NotIn"):
+        read({"clusterAffinity": {"labelSelector": {"matchExpressions": [{"key": "k", "operator": operator}]}}})
