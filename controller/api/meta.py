@@ -22,6 +22,8 @@ _ITEMS = msgspec.json.Decoder(list[msgspec.Raw])
 _DECODE_ERRORS = (ValueError, RecursionError)
 #: How deep values may be nested in an object that cannot be decoded otherwise: each level needs a recursion.
 _MAX_DEPTH = 500
+#: Maximum number of errors of one object that are stored, and of the characters of each path.
+_MAX_ERRORS, _MAX_PATH = 20, 500
 #: Strings, and the brackets outside of them.
 _STRUCTURE = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"|[\[\]{}]', re.DOTALL)
 
@@ -64,7 +66,7 @@ class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
     metadata: ObjectMeta = msgspec.field(default_factory=ObjectMeta)
     # The API server stores no field with this name, so a tenant cannot set it.
     decode_errors: tuple[str, ...] = msgspec.field(default=(), name="$flaws")
-    """Fields that could not be read and have their defaults instead, each with its path."""
+    """The first fields that could not be read and have their defaults instead, each with its path."""
 
     @property
     def path(self) -> str:
@@ -163,7 +165,8 @@ class _LenientReader:
             return self._mapping(get_args(kind)[1], raw, path)
         if opening == b"[" and get_origin(kind) in {list, tuple}:
             return self._items(kind, raw, path)
-        self.decode_errors.append(f"{path or 'object'}: {error}")
+        if len(self.decode_errors) < _MAX_ERRORS:
+            self.decode_errors.append(f"{path[:_MAX_PATH] or 'object'}: {error}")
         return msgspec.UNSET
 
     def _struct(self, kind: type[msgspec.Struct], raw: msgspec.Raw, path: str) -> msgspec.Struct:

@@ -37,6 +37,16 @@ def test_invalid_annotation_does_not_hide_the_others():
     assert len(binding.decode_errors) == 1
 
 
+def test_first_errors_of_many_are_stored_with_short_paths():
+    """They stay in memory with the object, and the reason of a pending workload contains them."""
+    job = decode_job(
+        b'{"metadata":{"labels":{"%s":1}},"spec":{"tasks":[%s]}}' % (b"k" * 100_000, b"1," * 9_999 + b"{}")
+    )
+    assert len(job.decode_errors) == 20
+    assert max(map(len, job.decode_errors)) < 600
+    assert len(job.spec.tasks) == 1
+
+
 @pytest.mark.parametrize(("opening", "closing"), [(b"[", b"]"), (b'{"a":', b"}")])
 def test_deeply_nested_value_hides_no_other_field(opening, closing):
     brackets = b'"]}\\"[{"'
