@@ -3,6 +3,7 @@
 from typing import Final
 
 from controller.api import clusters as wire
+from controller.api.meta import Quantities
 from controller.cache.objects import CachedCluster
 from controller.cache.translate.units import (
     AmountError,
@@ -16,6 +17,10 @@ from controller.engine.state.resources import EMPTY, Resources, add, base_units,
 
 #: A cluster that becomes ready within this time after its creation has joined.
 _JOINING_MS: Final = 300_000
+#: Limits of what the agent of a cluster writes: shares of queues are computed for each resource, and each grade is
+#: compared with all others.
+_MAX_RESOURCES: Final = 500
+_MAX_RANGES: Final = 200
 #: Karmada's upper bound of the last grade, in whole units: unlimited.
 _UNBOUNDED: Final = 2**63 - 1
 
@@ -79,18 +84,26 @@ def _resource_summary(cluster: wire.Cluster) -> tuple[Resources | None, Resource
         return None, EMPTY
     where = "status.resourceSummary"
     used = add(
-        parse_resources(summary.allocated, f"{where}.allocated"),
-        parse_resources(summary.allocating, f"{where}.allocating"),
+        _few_resources(summary.allocated, f"{where}.allocated"),
+        _few_resources(summary.allocating, f"{where}.allocating"),
     )
-    return parse_resources(summary.allocatable, f"{where}.allocatable"), used
+    return _few_resources(summary.allocatable, f"{where}.allocatable"), used
+
+
+def _few_resources(quantities: Quantities, where: str) -> Resources:
+    if len(quantities) > _MAX_RESOURCES:
+        raise AmountError(f"{where} has {len(quantities)} resources; at most {_MAX_RESOURCES} are read")
+    return parse_resources(quantities, where)
 
 
 def _grade_limits(cluster: wire.Cluster) -> tuple[Resources, ...]:
     """Return the maximal upper bounds of the populated grades; none if some node may have unlimited resources.
 
     Karmada does not count overcommitted nodes, nor the nodes that it examines after one with the maximum number of
-    pods: then the counted grades bound nothing.
+    pods: then the counted grades bound nothing. Neither do very many grades.
     """
+    if sum(len(model.ranges) for model in cluster.spec.resource_models) > _MAX_RANGES:
+        return ()
     summary = cluster.status.resource_summary or wire.ResourceSummary()
     populated = {grade.grade for grade in summary.allocatable_modelings if grade.count > 0}
     nodes = cluster.status.node_summary.total_num if cluster.status.node_summary else 0

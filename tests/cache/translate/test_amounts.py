@@ -35,6 +35,17 @@ def test_allocated_and_allocating_resources_are_used():
     assert (decoded.cluster.allocatable, decoded.cluster.used, decoded.decode_error) == (None, EMPTY, "")
 
 
+@pytest.mark.parametrize("field", ["allocatable", "allocated"])
+@pytest.mark.parametrize(("count", "is_known"), [(500, True), (501, False)])
+def test_cluster_of_too_many_resources_has_no_summary(field, count, is_known):
+    """Its agent writes them, and the fair shares of all queues are computed for each."""
+    document = json.loads(cluster("m1"))
+    document["status"]["resourceSummary"][field] = {f"example.com/{number}": "1" for number in range(count)}
+    decoded = Store().clusters.decode(json.dumps(document).encode())
+    assert (decoded.cluster.allocatable is not None) == is_known
+    assert (f"{field} has 501 resources; at most 500 are read" in decoded.decode_error) != is_known
+
+
 GRADES = [
     {
         "grade": 0,
@@ -74,6 +85,19 @@ def test_grades_bound_the_free_resources_of_a_node(counts, nodes, ends):
     document["status"]["resourceSummary"]["allocatableModelings"] = modelings
     document["status"]["nodeSummary"] = {"totalNum": nodes} if nodes is not None else None
     assert Store().clusters.decode(json.dumps(document).encode()).cluster.grades == ends
+
+
+@pytest.mark.parametrize(("grades", "bounds"), [(100, 100), (101, 0)])
+def test_very_many_grades_bound_nothing(grades, bounds):
+    """Each is compared with all others, and the pods of every workload with each."""
+    document = json.loads(cluster("m1"))
+    document["spec"]["resourceModels"] = [
+        {"grade": number, "ranges": [{"name": "cpu", "max": number + 1}, {"name": "memory", "max": 200 - number}]}
+        for number in range(grades)
+    ]
+    counted = [{"grade": number, "count": 1} for number in range(grades)]
+    document["status"]["resourceSummary"]["allocatableModelings"] = counted
+    assert len(Store().clusters.decode(json.dumps(document).encode()).cluster.grades) == bounds
 
 
 @pytest.mark.parametrize("amount", UNREADABLE)
