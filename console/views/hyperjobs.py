@@ -6,7 +6,16 @@ from console.model import Model
 from console.reader import Reader
 from console.views.decisions import DecisionRow, decisions_about
 from console.views.forecasts import Forecasts, visible_start
-from console.views.listing import NotVisibleError, Paging, Query, amounts_text, page_of, paging, shown_snapshot
+from console.views.listing import (
+    PAGE_SIZE,
+    NotVisibleError,
+    Paging,
+    Query,
+    amounts_text,
+    page_of,
+    paging,
+    shown_snapshot,
+)
 from console.views.workloads import clusters_of, refusal_of
 from controller.cli.render.amounts import format_time
 from controller.cli.render.plan import StartReport
@@ -56,12 +65,13 @@ class PartRow(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
 
 
 class HyperJobView(msgspec.Struct, rename="camel", frozen=True, omit_defaults=True):
-    """One HyperJob with its parts."""
+    """One HyperJob with a page of its parts."""
 
     time: str | None
     hyperjob: HyperJobRow
     min_available: int
     parts: tuple[PartRow, ...]
+    paging: Paging
     is_split: bool
     decisions: tuple[DecisionRow, ...] = ()
     """About its parts, the newest first."""
@@ -123,8 +133,11 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
         for workload in snapshot.observed.values()
         if workload.gang is not None and workload.gang.hyperjob == observed.uid
     }
+    split = observed.status.split.parts if observed.status.split is not None else ()
+    page = paging(len(split), query, ("index",))
+    start = (page.page - 1) * PAGE_SIZE
     parts = []
-    for part in observed.status.split.parts if observed.status.split is not None else ():
+    for part in split[start : start + PAGE_SIZE]:
         workload = workloads.get(part.name)
         visible = reader.redacted(refusal_of(snapshot, workload) if workload is not None else None)
         is_known = workload is not None and workload.state is not WorkloadState.FINISHED
@@ -146,9 +159,10 @@ def hyperjob_view(model: Model, query: Query, reader: Reader, forecasts: Forecas
     return HyperJobView(
         time=format_time(snapshot.now),
         hyperjob=_row(observed),
-        min_available=minimum_parts(observed.hyperjob, len(parts)) if observed.hyperjob is not None else len(parts),
+        min_available=minimum_parts(observed.hyperjob, len(split)) if observed.hyperjob is not None else len(split),
         parts=tuple(parts),
-        is_split=bool(parts),
+        paging=page,
+        is_split=bool(split),
         decisions=decisions_about(model, {workload.uid for workload in workloads.values()}, reader),
     )
 

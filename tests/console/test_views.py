@@ -491,6 +491,26 @@ async def test_hyperjob_page_names_the_parts_that_start_together(tmp_path, asked
         assert f"2 parts, at least {minimum} together" in await console.text("/hyperjobs/ml/llm")
 
 
+async def test_hyperjob_page_has_at_most_fifty_parts(tmp_path):
+    """A tenant may have 1,000 of them, and open the page as often as it likes."""
+    parts = [
+        {"name": f"llm-t-{number}", "replicatedJob": "t", "index": number, "pods": [4], "phase": "Pending"}
+        for number in range(120)
+    ]
+    observed = {**two_copies(minAvailable=70), "status": {"phase": "Pending", "split": {"parts": parts}}}
+    observed["metadata"]["resourceVersion"] = "1"
+    model = model_of(tmp_path, queue("a"), cluster("m1"))
+    model.hyperjobs[HYPERJOB_RESOURCES[0]].upsert(decode_hyperjob(msgspec.json.encode(observed), HYPERJOB_RESOURCES[0]))
+    async with console_of(model) as console:
+        for number, shown in ((1, range(50)), (3, range(100, 120)), (4, ())):
+            data = await console.data(f"/hyperjobs/ml/llm?page={number}")
+            assert [part["name"] for part in data["parts"]] == [f"llm-t-{index}" for index in shown]
+            assert (data["paging"]["pages"], data["paging"]["total"], data["minAvailable"]) == (3, 120, 70)
+        assert "120 parts, at least 70 together" in await console.text("/hyperjobs/ml/llm?page=2")
+        assert "Page 2 of 3" in await console.text("/hyperjobs/ml/llm?page=2")
+        assert "Last page" in await console.text("/hyperjobs/ml/llm?page=4")
+
+
 async def test_queue_name_of_a_job_leads_to_no_other_page(tmp_path):
     job = pending_job("one", "train", "../what-if?change=a#b")
     async with console_of(model_of(tmp_path, queue("a"), cluster("m1"), job)) as console:
