@@ -123,6 +123,19 @@ def test_large_affinities_are_compared_with_changed_clusters():
     assert largest <= LARGEST_PART
 
 
+def test_pods_are_steps_where_clusters_have_models():
+    """A job of 1,000 tasks takes 100 times as long to compare with a cluster as one of equal pods."""
+    state, pods = fleet(Policy()), tuple({"cpu": number} for number in range(1000))
+    for number in range(CLUSTERS):
+        state.cluster_changed(replace(numbered_cluster(number), grades=({"cpu": 2000},)), 1)
+    for job in range(10):
+        submit(state, job, SchedulingRequirements({"cpu": 9000 + job}, {"cpu": 9000 + job}, ONE_CLUSTER, pods=pods))
+    steps, largest, admitted = measured(state, 1000)
+    assert admitted == 10
+    assert steps >= 10 * CLUSTERS // 2 * 100
+    assert largest <= 2 * CLUSTERS * 100
+
+
 def test_fair_shares_of_many_queues_are_divided_in_parts():
     """Between the parts, queries see queues without a fair share."""
     state = Engine()

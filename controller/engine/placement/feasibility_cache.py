@@ -19,6 +19,7 @@ from controller.engine.placement.filter import (
     wanted_copies,
 )
 from controller.engine.placement.fit import (
+    PODS_PER_STEP,
     FreeCapacity,
     capacities_when_empty,
     choose_clusters,
@@ -492,6 +493,7 @@ class FeasibilityCache:
         if not fits(requirements.gang_requests, cluster_state.headroom):
             return False
         if not cluster_state.is_headroom_available:
+            self.steps += len(requirements.pods) // PODS_PER_STEP
             capacity = free_capacity(cluster_state)
             return (capacity if reserved is None else capacity.without(reserved)).fits(requirements)
         if reserved is None:

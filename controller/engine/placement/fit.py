@@ -33,6 +33,8 @@ from controller.engine.state.workloads import Choice, ClusterCharge, SchedulingR
 
 #: Why a cluster whose nodes have enough capacity in sum cannot hold a gang.
 NODES_FULL: Final = "its nodes cannot hold the gang, according to its scheduler estimator"
+#: Different pods that take as long to compare with the resource models of a cluster as the cluster with a workload.
+PODS_PER_STEP: Final = 10
 ClusterRank = tuple[bool, bool, int, bool, int, str]
 
 

@@ -5,6 +5,7 @@ from collections.abc import Collection
 from math import lcm
 
 from controller.engine.placement.fit import (
+    PODS_PER_STEP,
     ClusterRank,
     FixedRank,
     fixed_rank,
@@ -55,7 +56,7 @@ class RankedClusters:
         self._version: int | None = None
         """The version of the cluster usage that the ranks follow from; ``None`` before the first ranking."""
         self.steps = 0
-        """How often a cluster was ranked."""
+        """How often a cluster was ranked, and the steps for its resource models."""
 
     def first(self, count: int) -> list[ClusterName]:
         """Return the first *count* clusters, or fewer where fewer fit."""
@@ -85,9 +86,11 @@ class RankedClusters:
                 if not is_first:
                     insort(self._closest, shortage)
                 continue
-            if not (cluster_state.is_headroom_available or free_capacity(cluster_state).fits(self._requirements)):
-                self._others.add(name)
-                continue
+            if not cluster_state.is_headroom_available:
+                self.steps += len(self._requirements.pods) // PODS_PER_STEP
+                if not free_capacity(cluster_state).fits(self._requirements):
+                    self._others.add(name)
+                    continue
             self._ranks[name] = rank = self._rank_of(cluster_state)
             if not is_first:
                 insort(self._order, rank)
