@@ -121,6 +121,20 @@ async def test_requests_share_one_scan_of_a_state_for_a_second():
     assert await scanner.scan(state) is not first
 
 
+async def test_scan_that_takes_long_is_repeated_less_often():
+    """With a million workloads it takes seconds, and tenants may ask all the time."""
+    clock, state = Clock(), planned()
+
+    def slow() -> float:
+        clock.now += 0.5
+        return clock.now
+
+    scanner = Scanner(slow)
+    scans = [await scanner.scan(state) for _ in range(10)]
+    assert len(set(map(id, scans[:9]))) == 1
+    assert scans[9] is not scans[0]
+
+
 async def test_workloads_of_a_namespace_are_sorted_once_in_a_scan():
     made = [
         workload("late", {"cpu": 1}, created_at=2),
