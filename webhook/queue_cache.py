@@ -4,7 +4,7 @@ The cache may be stale. A denial that depends on it is reviewed again with a fre
 checked at all before the first list.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NewType
 
@@ -150,8 +150,8 @@ class QueueCache:
         """All queues by name."""
         return self._queues
 
-    def why_unusable(self, name: str) -> str | None:
-        """Return why the queue *name* accepts no jobs, or ``None``."""
+    def why_unusable(self, name: str, may_use: Callable[[str], bool]) -> str | None:
+        """Return why the queue *name* accepts no jobs, or ``None``; a child queue is named if the user *may_use* it."""
         if name == ROOT:
             return "can not submit job to root queue: name a leaf queue in spec.queue"
         queues = self._queues
@@ -160,7 +160,9 @@ class QueueCache:
             return f"unable to find job queue: queue {name!r} does not exist: create it, or name another in spec.queue"
         if children := self._children_of(QueueName(name)):
             count = "1 child queue" if len(children) == 1 else f"{len(children)} child queues"
-            return f"can only submit job to leaf queue, queue {name!r} has {count}: use one of them, as {children[0]!r}"
+            child = next(filter(may_use, children), None)
+            remedy = f"use one of them, as {child!r}" if child is not None else "name another in spec.queue"
+            return f"can only submit job to leaf queue, queue {name!r} has {count}: {remedy}"
         for level in (queue, *ancestors(queues, queue)):
             if not level.is_open and level.name != ROOT:
                 ancestor = "" if level is queue else f", an ancestor of {name!r},"

@@ -506,6 +506,19 @@ def test_tenant_restriction_is_a_warning_or_a_denial(namespace, queue_name, clas
         assert expected in strict.message
 
 
+@pytest.mark.parametrize(
+    ("namespace", "named"),
+    [("team-a", "use one of them, as 'a'"), ("team-b", "name another in spec.queue"), ("x", "use one of them, as '0'")],
+)
+def test_child_queue_of_other_tenants_is_not_named(namespace, named):
+    """Tenants may not list queues, which have the names of other tenants."""
+    tenants = tuple(Tenant(namespaces=(f"team-{queue}",), queues=(queue,)) for queue in "ab")
+    queues = cached_queues("p", volcano_queue("0", parent="p"), volcano_queue("a", parent="p"))
+    policy = JobPolicy(tenants=tenants)
+    response = validate(volcano_job(queue="p"), policy=policy, queues=queues, namespace=namespace)
+    assert response.warnings[-1].partition("; until")[0].endswith(f"queue 'p' has 2 child queues: {named}")
+
+
 def test_unmatched_namespace_is_denied_when_configured():
     policy = JobPolicy(denies_unusable_queues=True, tenants=(TENANT,), denies_unmatched_tenants=True)
     response = validate(volcano_job(), policy=policy, namespace="x")

@@ -5,6 +5,7 @@ rules for Jobs; its parts differ from it in size only.
 """
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -123,7 +124,8 @@ def _check_queues(request: Request, hyperjob: HyperJob, policy: JobPolicy, *, qu
         return denied(_message(request, *violations))
     names = {policy.queue_for(job.template_spec.queue) for job in hyperjob.spec.replicated_jobs}
     checked = sorted(names) if queues.is_synced else ()
-    reasons = (reason for name in checked if (reason := queues.why_unusable(name)))
+    may_use = partial(policy.may_use_queue, request.namespace)
+    reasons = (reason for name in checked if (reason := queues.why_unusable(name, may_use)))
     unusable = tuple(islice(reasons, _MAX_VIOLATIONS))
     if unusable and policy.denies_unusable_queues:
         return denied(_message(request, *unusable), depends_on_queues=True)

@@ -8,6 +8,7 @@ warning, since the job waits until the queue is usable, or a denial if so config
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -71,6 +72,10 @@ class JobPolicy:
     def queue_for(self, name: str) -> str:
         """Return the queue of a job whose `spec.queue` is *name*."""
         return self.default_queue if name in UNSPECIFIED_QUEUES else name
+
+    def may_use_queue(self, namespace: str, queue: str) -> bool:
+        """Return whether *namespace* may use this queue (Q7)."""
+        return self.tenant_violation(namespace, queue, ()) is None
 
     def tenant_violation(self, namespace: str, queue: str, classes: Iterable[str]) -> str | None:
         """Return why *namespace* may not use this queue or one of these PriorityClasses, or ``None`` (Q7)."""
@@ -138,7 +143,8 @@ def _validate_create(request: Request, job: ReviewedJob, policy: JobPolicy, queu
     tenant_violation = policy.tenant_violation(request.namespace, queue, job.spec.priority_classes)
     if tenant_violation and policy.denies_unusable_queues:
         return denied(_message(request, name, tenant_violation))
-    unusable = queues.why_unusable(queue) if queues.is_synced else None
+    may_use = partial(policy.may_use_queue, request.namespace)
+    unusable = queues.why_unusable(queue, may_use) if queues.is_synced else None
     if unusable and policy.denies_unusable_queues:
         return denied(_message(request, name, unusable), depends_on_queues=True)
     waits = [f"{reason}; until then the job waits" for reason in (tenant_violation, unusable) if reason]
