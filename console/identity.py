@@ -14,6 +14,8 @@ _MAX_HEADER_CHARACTERS = 1_024
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 #: Requests of a user that may come at once, as seconds of its rate.
 _BURST_SECONDS = 4
+#: CPU time of pages that counts as one request of their user: by default one user takes a fifth of a core at most.
+_SECONDS_OF_REQUEST = 0.004
 
 
 class Identity:
@@ -36,6 +38,14 @@ class Identity:
         user = self._known_user(request)
         if not self._rates.admits(f"user {user.username}" if user is not None else f"address {request.remote}"):
             raise RefusedError(429, "TooManyRequests", "too many requests; try again after a second")
+
+    def admits(self, user: User) -> bool:
+        """Count one update of an open page of *user*; return whether it may be built now."""
+        return self._rates.admits(f"user {user.username}")
+
+    def charge(self, user: User, seconds: float) -> None:
+        """Count the CPU time of a page of *user*, so that its next requests are refused if that was too much."""
+        self._rates.spend(f"user {user.username}", seconds / _SECONDS_OF_REQUEST)
 
     def _known_user(self, request: web.Request) -> User | None:
         """Return the user, if it is known without a review."""

@@ -37,6 +37,8 @@ class Reader:
     """Whether it may list the workloads of a namespace."""
     unknown: dict[str, None] = field(default_factory=dict)
     """Namespaces that a page needs and that were not reviewed yet."""
+    seconds: float = 0.0
+    """CPU time of the pages that were built for it."""
     _queues: tuple[int, frozenset[QueueName]] | None = None
 
     @property

@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from time import thread_time
 from typing import Any, TypeVar
 
 import msgspec
@@ -120,13 +121,16 @@ class Renders:
         shared = self._shared.get(key)
         if shared is not None:
             return shared
+        began = thread_time()
         try:
             data = page.build(self, query, reader)
+            shared = Shared(data, main_of(self.html(page, path, query, data)) if not reader.unknown else "")
         except (NotVisibleError, ForbiddenError) as error:
             return error
+        finally:
+            reader.seconds += thread_time() - began
         if reader.unknown:
-            return Shared(data, "")
-        shared = Shared(data, main_of(self.html(page, path, query, data)))
+            return shared
         self._shared[key] = shared
         while len(self._shared) > _MAX_SHARED:
             self._shared.popitem(last=False)

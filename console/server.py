@@ -38,6 +38,8 @@ _FIRST_REQUEST_SECONDS, _KEEPALIVE_SECONDS = 10, 20
 #: Rights of open streams are reviewed in this interval; with the lifetime of cached answers less than a minute.
 _REVIEW_SECONDS = 15.0
 _STREAM_WRITE_SECONDS = 10
+#: Interval of trying again to update a page of a user whose rate is used up.
+_BEHIND_SECONDS = 1.0
 _STATIC_FILES: Mapping[str, Path] = {path.name: path for path in STATIC.iterdir()}
 _GZIP_HEADER = bytes.fromhex("1f8b0800000000000003")
 _IMMUTABLE = "private, max-age=31536000, immutable"
@@ -155,7 +157,7 @@ class ConsoleServer:
             reader = await self._renders.rights.reader(user)
             query = Query(dict(request.match_info), dict(request.query))
             path = request.path.removeprefix("/api/v1") if is_json else request.path
-            shared = await self._renders.page(page, path, query, user, reader)
+            shared = await self._build(page, path, query, user, reader)
             if is_json:
                 response = web.Response(body=shared.json, content_type="application/json")
             else:
@@ -166,6 +168,14 @@ class ConsoleServer:
             return response
 
         return handle
+
+    async def _build(self, page: Page, path: str, query: Query, user: User, reader: Reader) -> Shared:
+        """Return a page, and count its CPU time for the user."""
+        reader.seconds = 0
+        try:
+            return await self._renders.page(page, path, query, user, reader)
+        finally:
+            self._identity.charge(user, reader.seconds)
 
     async def _static(self, request: web.Request) -> web.StreamResponse:
         path = _STATIC_FILES.get(request.match_info["file"])
@@ -229,7 +239,7 @@ class ConsoleServer:
         match = self._resolve(target.path)
         query = Query(match[1], values)
         reader = await self._renders.rights.reader(user)
-        shared = await self._renders.page(match[0], target.path, query, user, reader)
+        shared = await self._build(match[0], target.path, query, user, reader)
         if self._streams.total() >= self._settings.max_streams:
             raise RefusedError(429, "TooManyRequests", "too many streams are open; reload the page instead")
         if self._streams[user.username] >= self._settings.max_streams_per_user:
@@ -255,21 +265,26 @@ class ConsoleServer:
             await response.prepare(request)
             # The page may have changed since the browser has loaded it.
             await _send(response, _GZIP_HEADER + shared.event + self._renders.time_event)
-            last, reviewed_at = shared.main, time.monotonic()
+            last, rendered, reviewed_at, is_behind = shared.main, self._renders.version, time.monotonic(), False
             while not self._stopping:
-                changed, version = self._changed, self._renders.version
-                with suppress(TimeoutError):
-                    async with asyncio.timeout(_REVIEW_SECONDS):
-                        await changed.wait()
+                if is_behind or self._renders.version == rendered:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(_BEHIND_SECONDS if is_behind else _REVIEW_SECONDS):
+                            await self._changed.wait()
                 if time.monotonic() >= reviewed_at + _REVIEW_SECONDS:
                     fresh = await self._reviewed(request, reader)
                     if fresh is None:
                         break
                     reader, reviewed_at = fresh, time.monotonic()
-                if self._renders.version == version:
+                if self._renders.version == rendered:
                     continue
+                # The other pages of the user may have used up its rate.
+                is_behind = not self._identity.admits(user)
+                if is_behind:
+                    continue
+                rendered = self._renders.version
                 try:
-                    shared = await self._renders.page(page, path, query, user, reader)
+                    shared = await self._build(page, path, query, user, reader)
                 except (BadQueryError, ForbiddenError, NotVisibleError, RefusedError, ApiError):
                     break
                 # The time comes after its page, which a browser may hold back.

@@ -66,7 +66,11 @@ class ConsoleSettings(BaseModel):
     max_streams: int = Field(400, ge=1, le=100_000, description="open streams of live updates for all users together")
     max_streams_per_user: int = Field(20, ge=1, le=1_000, description="open streams of live updates of one user")
     requests_per_second: float = Field(
-        50, gt=0, le=10_000, description="requests per second of one user, or of one address before the login"
+        50,
+        gt=0,
+        le=10_000,
+        description="requests per second of one user, or of one address before the login; 4 ms of CPU time of a page "
+        "count as one more",
     )
     reviews_per_second: float = Field(
         100,

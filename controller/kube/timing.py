@@ -99,11 +99,21 @@ class RequestRates:
 
     def admits(self, key: str) -> bool:
         """Count one request of *key*; return whether it may be sent now."""
+        is_admitted = self._allowance(key) >= 1
+        if is_admitted:
+            self.spend(key, 1)
+        return is_admitted
+
+    def spend(self, key: str, requests: float) -> None:
+        """Count *requests* of *key* that were sent, at most so many that it waits for the time of a burst."""
+        self._allowances[key] = max(self._allowance(key) - requests, -self._burst), self._clock()
+
+    def _allowance(self, key: str) -> float:
+        """Return how many requests *key* may send now, which makes it the latest key."""
         now = self._clock()
         allowance, at = self._allowances.pop(key, (self._burst, now))
         allowance = min(allowance + (now - at) * self._per_second, self._burst)
-        is_admitted = allowance >= 1
-        self._allowances[key] = allowance - is_admitted, now
+        self._allowances[key] = allowance, now
         while len(self._allowances) > self._max_keys:
             self._allowances.popitem(last=False)
-        return is_admitted
+        return allowance

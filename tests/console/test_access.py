@@ -10,6 +10,7 @@ image, and the limits of reviews and their caches with the reviews.
 import asyncio
 import zlib
 from contextlib import suppress
+from itertools import count
 from urllib.parse import quote, urlencode
 
 import pytest
@@ -23,7 +24,7 @@ from console.renders import Renders, event
 from console.settings import ConsoleSettings
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.controllers.hyperjob.observed import decode_hyperjob
-from controller.kube.access_reviews import RefusedError
+from controller.kube.access_reviews import RefusedError, User
 from tests.cli.manifests import queue
 from tests.console.consoles import OPERATOR, cluster, console_of, model_of, pending_job, tenant_of
 from tests.controllers.hyperjob.objects import two_copies
@@ -261,6 +262,38 @@ async def test_user_takes_no_requests_of_others_at_its_address(model):
         assert await console.status(OVERVIEW, "one") == 200
         assert [await console.status(OVERVIEW, f"unknown-{number}") for number in range(12)].count(429) >= 6
         assert await console.status(OVERVIEW, "one") == 200
+
+
+async def test_cpu_time_of_pages_counts_as_requests_of_their_user(model, monkeypatch):
+    """Otherwise one user could use up the CPU of the console with the most expensive pages."""
+    passed = count(step=0.4)  # a page takes 0.4 s, as long as 100 requests
+    monkeypatch.setattr("console.renders.thread_time", lambda: next(passed))
+    async with console_of(model, requests_per_second=50) as console:
+        statuses = [await console.status(f"{OVERVIEW}?x={number}") for number in range(8)]
+        assert statuses.count(429) >= 4
+        assert await console.status(OVERVIEW, "one") == 200
+
+
+async def test_page_that_others_have_opened_counts_once(model, monkeypatch):
+    passed = count(step=0.4)
+    monkeypatch.setattr("console.renders.thread_time", lambda: next(passed))
+    async with console_of(model, requests_per_second=50) as console:
+        assert [await console.status(OVERVIEW) for _ in range(30)] == [200] * 30
+
+
+async def test_stream_of_a_user_whose_rate_is_used_up_is_updated_later(model, monkeypatch):
+    monkeypatch.setattr("console.server._BEHIND_SECONDS", 0.05)
+    async with console_of(model, requests_per_second=5) as console:
+        stream = await console.get("/events?path=/", "op")
+        await stream.content.readany()
+        console.server._identity.charge(User("op"), 0.1)
+        console.renders.invalidate()
+        console.server.on_update()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(0.3):
+                assert not await stream.content.readany()
+        async with asyncio.timeout(30):
+            assert await stream.content.readany()
 
 
 async def test_connection_without_a_request_is_closed(model, monkeypatch):
