@@ -77,6 +77,19 @@ def test_shortage_of_a_hyperjob_part_is_listed_once(run, tmp_path):
     assert lines.count("  - cluster 'm1': requests 8 cpu, free 0, lacks 8") == 1
 
 
+@pytest.mark.parametrize("command", [["plan"], ["queues"], ["explain", "hyperjob", "ml/llm"]], ids=" ".join)
+def test_hyperjob_that_cannot_be_split_is_noted(run, tmp_path, command):
+    policy = {"mode": "auto", "accelerators": 8, "acceleratorType": "nvidia.com/gpu"}
+    path = write(tmp_path, queue("ml"), *CLUSTERS, document(replicated("t", task(gpu=0), splitPolicy=policy)))
+    ended = run(*command, "-f", path)
+    assert ended.code == 0
+    assert ended.err == (
+        f"note: {path}: document 4 (HyperJob ml/llm): no Jobs are created from it: it cannot be split: replicated job "
+        "'t': splitPolicy.accelerators: no task that could be divided asks for nvidia.com/gpu; name it in a task's "
+        "resources\n"
+    )
+
+
 def test_missing_hyperjob_is_reported(explained):
     ended = explained()
     assert (ended.code, ended.err) == (1, "HyperJob ml/llm is not in the files\n")

@@ -49,7 +49,7 @@ def _check_requests(hyperjob: HyperJob, previewed: Preview) -> Preview:
 
 
 def preview_objects(hyperjob: HyperJob, previewed: Preview) -> list[PartObjects]:
-    """Return the objects of the parts of *hyperjob*; none if it is finished or suspended."""
-    if hyperjob.status.is_finished or hyperjob.spec.suspend:
+    """Return the objects of the parts of *hyperjob*; none if it is finished, suspended or invalid."""
+    if hyperjob.status.is_finished or hyperjob.spec.suspend or not previewed.parts:
         return []
     return build_parts(hyperjob, previewed.parts)
