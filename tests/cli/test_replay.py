@@ -78,6 +78,14 @@ def test_altered_input_is_reported(run, decision_log, lines):
     assert "the file was altered before line" in ended.out
 
 
+def test_time_beyond_the_calendar_is_shown_as_its_end(run, decision_log, lines):
+    index = max(index for index, line in enumerate(lines) if json.loads(line)["type"] == "plan")
+    decision_log.write_bytes(alter(lines, index, now=10**20))
+    ended = run("replay", str(decision_log), "-o", "json")
+    assert (ended.code, ended.err) == (1, "")
+    assert json.loads(ended.out)["files"][0]["until"] == "9999-12-31T23:59:59Z"
+
+
 def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
     decision_log.write_bytes(b"".join(lines)[:-20])
     ended = run("replay", str(decision_log))
@@ -93,6 +101,7 @@ def test_incomplete_last_line_is_reported_and_ignored(run, decision_log, lines):
         pytest.param(b"kind: Queue\n", "line 1: it is not JSON", id="no-decision-log"),
         pytest.param(b'{"type":"plan"}\n', "line 1: ", id="no-beginning"),
         pytest.param(b"\xff\xfe\n", "line 1: ", id="no-text"),
+        pytest.param(b'{"type":[]}\n', "line 1: type [] is not known", id="no-type"),
         pytest.param(None, "", id="missing"),
     ],
 )

@@ -13,6 +13,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 MAX_RESOURCES = 100
 #: A margin of years, so that sums of times stay within the range of datetime.
 _LATEST = datetime(9000, 1, 1, tzinfo=UTC)
+_END = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 
 class AmountError(ValueError):
@@ -62,8 +63,8 @@ def format_time(time: int) -> str:
 
 
 def to_datetime(time: int | None) -> datetime | None:
-    """Return the time *time* milliseconds after 1970, in UTC."""
-    return None if time is None else _EPOCH + time * _MILLISECOND
+    """Return the time *time* milliseconds after 1970, in UTC, limited to the years 1970 to 9999."""
+    return None if time is None else _EPOCH + min(max(time, 0), _END) * _MILLISECOND
 
 
 def parse_resource_version(text: str) -> int:

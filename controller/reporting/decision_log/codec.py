@@ -265,7 +265,7 @@ class EntryDecoder:
             value = msgspec.json.decode(line)
             if not isinstance(value, dict):
                 raise LineError("it is not a JSON object")
-            if value.get("type") in _DIGESTED:
+            if isinstance(value.get("type"), str) and value["type"] in _DIGESTED:
                 self.is_intact &= value.get(_DIGEST) == self._digest.hexdigest()[:_DIGEST_DIGITS]
             self._digest.update(line)
             return self._entry(value)
