@@ -217,6 +217,10 @@ def test_every_command_validates_fields(run, tmp_path, command):
     ("options", "expected"),
     [
         pytest.param(["--now", "soon"], "'soon' is not a time; write it like 2006-01-02T15:04:05Z", id="now"),
+        pytest.param(
+            ["--now", "9999-12-31T23:59:59Z"], "'9999-12-31T23:59:59Z' is not between 1970 and 9000", id="late"
+        ),
+        pytest.param(["--now", "0001-01-01T00:00:00+14:00"], "is not between 1970 and 9000", id="early"),
         pytest.param(["-o", "xml"], "'xml'", id="output"),
         pytest.param(["--kubeconfig", "k"], "the options for the live control plane: --kubeconfig\n", id="both"),
         pytest.param(

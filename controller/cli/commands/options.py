@@ -47,6 +47,8 @@ E = TypeVar("E", bound=StrEnum)
 R = TypeVar("R", bound="msgspec.Struct")
 
 _WATCH_SECONDS = 2.0
+_EARLIEST, _LATEST = datetime(1970, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+"""The times that are read in objects: later ones leave no margin for sums of times."""
 _LARGE_FILES = 1_000_000
 """Bytes that take about a second to read."""
 _CLEAR = "\x1b[H\x1b[2J\x1b[3J"
@@ -354,7 +356,10 @@ def _parse_time(text: str) -> datetime:
         at = datetime.fromisoformat(text)
     except ValueError as error:
         raise typer.BadParameter(f"{text!r} is not a time; write it like 2006-01-02T15:04:05Z") from error
-    return at if at.tzinfo else at.replace(tzinfo=UTC)
+    at = at if at.tzinfo else at.replace(tzinfo=UTC)
+    if not _EARLIEST <= at <= _LATEST:
+        raise typer.BadParameter(f"{text!r} is not between {_EARLIEST.year} and {_LATEST.year}")
+    return at
 
 
 def _live_options(**options: object) -> list[str]:
