@@ -28,7 +28,7 @@ from pydantic_core import ErrorDetails
 
 from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
-from controller.api.yaml_errors import describe_yaml_error
+from controller.api.yaml_errors import describe_value_error, describe_yaml_error
 
 _FORM = re.compile(r"([0-9]{1,9})([smh])")
 
@@ -506,8 +506,7 @@ def _format_error(details: ErrorDetails) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"]).lstrip(".")
     if details["type"] == "extra_forbidden":
         return f"{path}: unknown key; {_suggest(str(details['loc'][-1]))}"
-    message = details["msg"].removeprefix("Value error, ")
-    return f"{path}: {message[:1].lower()}{message[1:]}" if path else message
+    return f"{path}: {describe_value_error(details)}" if path else details["msg"].removeprefix("Value error, ")
 
 
 def _suggest(key: str) -> str:

@@ -23,6 +23,7 @@ from controller.api.keys import (
     Resource,
 )
 from controller.api.volcanojobs import JobSpec
+from controller.api.yaml_errors import describe_value_error
 
 Phase = Literal["Pending", "Admitted", "Running", "Completed", "Failed", "Suspended"]
 
@@ -462,5 +463,4 @@ def _format_errors(section: str, error: ValidationError) -> str:
 
 def _format_error(section: str, details: Any) -> str:
     path = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in details["loc"])
-    message: str = details["msg"].removeprefix("Value error, ")
-    return f"{section}{path}: {message[:1].lower()}{message[1:]}"
+    return f"{section}{path}: {describe_value_error(details)}"

@@ -104,6 +104,9 @@ def test_every_key_is_read():
         pytest.param(
             "queueOrder: Random", "queueOrder: input should be 'PriorityFirst' or 'FairShareFirst'", id="word"
         ),
+        pytest.param("tenants: {a: b}", "tenants: input should be a list", id="no-list"),
+        pytest.param("reclaim: [5m]", "reclaim: input should be a mapping", id="no-mapping"),
+        pytest.param("exemptNamespaces: a", "exemptNamespaces: input should be a list", id="no-set"),
         pytest.param("reclaim: {enabled: maybe}", "reclaim.enabled: input should be a valid boolean", id="no-boolean"),
         pytest.param(
             "reclaim: {maxEvictions: -1}", "reclaim.maxEvictions: input should be greater than", id="below-zero"

@@ -141,6 +141,11 @@ def test_hyperjob_keeps_its_parts_when_the_maximum_is_lowered(before, replicas, 
         pytest.param(
             document(replicated("t", task("a"), task("a"))), "job 't': duplicated task name a", id="volcano-rule"
         ),
+        pytest.param(
+            document(replicated("t", splitPolicy="auto")),
+            "spec.replicatedJobs[0].splitPolicy: input should be a mapping",
+            id="no-mapping",
+        ),
         pytest.param(document(minAvailable="two"), "spec.minAvailable: input should be a valid integer", id="field"),
     ],
 )
