@@ -1,17 +1,45 @@
 """Defines the flags of `certs`, each with its default and reason."""
 
+import ipaddress
+import re
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Annotated, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
 
 from certs.authority import canonical_name
 from certs.rotation import Lifetimes
 from controller.api.flags import Groups, read_flags
 
+_DNS_NAME = re.compile(r"[-A-Za-z0-9.*]{1,253}")
+_HOST_PORT = re.compile(r".+:[0-9]{1,5}")
+
+
+def _dns_name(name: str) -> str:
+    if not _DNS_NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is not a DNS name; write letters, digits, - and .")
+    return name
+
+
+def _address(address: str) -> str:
+    try:
+        ipaddress.ip_address(address)
+    except ValueError as error:
+        raise ValueError(f"{address!r} is not an IP address; write names with --dns") from error
+    return address
+
+
+def _host_port(address: str) -> str:
+    if not _HOST_PORT.fullmatch(address):
+        raise ValueError(f"{address!r} is not an address; write HOST:PORT")
+    return address
+
+
 Seconds = Annotated[float, Field(gt=0, le=86400)]
+#: A lifetime that ends within the calendar.
+Days = Annotated[float, Field(gt=0, le=36_500)]
 Command = Literal["ensure", "rotate", "status"]
 
 _ABOUT = """\
@@ -83,8 +111,12 @@ class CertificateSettings(BaseModel):
         default=False,
         description="an issuer such as cert-manager manages the serving Secret: only publish its ca.crt",
     )
-    dns: tuple[str, ...] = Field((), description="DNS name of the webhook; may be repeated")
-    ip: tuple[str, ...] = Field((), description="IP address of the webhook; may be repeated")
+    dns: tuple[Annotated[str, AfterValidator(_dns_name)], ...] = Field(
+        (), description="DNS name of the webhook; may be repeated"
+    )
+    ip: tuple[Annotated[str, AfterValidator(_address)], ...] = Field(
+        (), description="IP address of the webhook; may be repeated"
+    )
     webhook_configuration: tuple[str, ...] = Field(
         (), description="name of webhook configurations (mutating and validating) to publish in; may be repeated"
     )
@@ -93,7 +125,7 @@ class CertificateSettings(BaseModel):
         description="whether the webhook configurations may not exist yet: publish in those that do, next to their CAs",
     )
     kubeconfig: Path | None = Field(None, description="kubeconfig of the Karmada API server with the configurations")
-    replica: tuple[str, ...] = Field(
+    replica: tuple[Annotated[str, AfterValidator(_host_port)], ...] = Field(
         (),
         description="HOST:PORT of the webhook, all addresses of a DNS name; may be repeated. Once all serve the newest"
         " certificate, old CAs leave the bundle; none: they leave when they expire",
@@ -111,10 +143,8 @@ class CertificateSettings(BaseModel):
         600, ge=0, description="minimum time that old CAs stay in the bundle, since mounted Secrets change late"
     )
     authority: bool = Field(default=False, description="with rotate: renew the CA too")
-    authority_days: float = Field(365, gt=0, description="lifetime of the CA; long, so that it is replaced rarely")
-    leaf_days: float = Field(
-        90, gt=0, description="lifetime of the serving certificate; it is renewed when a third is left"
-    )
+    authority_days: Days = Field(365, description="lifetime of the CA; long, so that it is replaced rarely")
+    leaf_days: Days = Field(90, description="lifetime of the serving certificate; it is renewed when a third is left")
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -46,7 +46,7 @@ class InstallSettings(BaseModel):
         description="ACCOUNT=SECRET: Secret for a service account's token; may be repeated; none: issue no tokens",
     )
     token_days: float = Field(
-        90, gt=0, description="lifetime of a token; an API server may grant less; renewed after two thirds"
+        90, gt=0, le=36_500, description="lifetime of a token; an API server may grant less; renewed after two thirds"
     )
     certificate_secret: str | None = Field(None, description="Secret with the webhook's ca.crt")
     webhook_address: HostPort | None = Field(None, description="HOST:PORT of the webhook; none: do not wait for it")

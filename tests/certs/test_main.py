@@ -30,6 +30,26 @@ def test_ensure_creates_what_is_missing_once(run, tmp_path):
     assert (nameless.returncode, "--dns or --ip" in nameless.stderr) == (2, True)
 
 
+@pytest.mark.parametrize(
+    ("flags", "expected"),
+    [
+        pytest.param(["--dns", "a b"], "--dns: 'a b' is not a DNS name; write letters, digits, - and .", id="blank"),
+        pytest.param(["--dns", ""], "--dns: '' is not a DNS name; write letters, digits, - and .", id="empty"),
+        pytest.param(["--dns", "\xfc.example"], "--dns: '\xfc.example' is not a DNS name; write ", id="not-encoded"),
+        pytest.param(["--ip", "localhost"], "--ip: 'localhost' is not an IP address; write names with --dns", id="ip"),
+        pytest.param(["--replica", "webhook"], "--replica: 'webhook' is not an address; write HOST:PORT", id="port"),
+        pytest.param(["--authority-days", "4e6"], "--authority-days: Input should be less than or ", id="long-ca"),
+        pytest.param(["--leaf-days", "inf"], "--leaf-days: Input should be less than or equal to 36500", id="endless"),
+    ],
+)
+def test_flag_that_no_certificate_can_have_is_refused(run, tmp_path, flags, expected):
+    folder = tmp_path / "store"
+    ended = run("ensure", folder, "--dns", "localhost", *flags)
+    assert (ended.returncode, ended.stdout, folder.exists()) == (2, "", False)
+    assert ended.stderr.startswith(f"certs: {expected}")
+    assert len(ended.stderr.splitlines()) == 1
+
+
 def test_status_reports_certificates_and_renewal(run, tmp_path):
     assert run("status", tmp_path).stdout.splitlines() == [
         "authority: must be renewed now: it does not exist",

@@ -106,7 +106,7 @@ def values() -> Schema:
             ),
             credentials=section(
                 mode=one_of("Issued", "Provided"),
-                tokenDays=number(1),
+                tokenDays=number(1, 36_500),
                 provided=section(
                     controller=PROVIDED, webhook=PROVIDED, certs=PROVIDED, hyperjobs=PROVIDED, console=PROVIDED
                 ),
@@ -177,8 +177,8 @@ def values() -> Schema:
             certs=section(
                 mode=one_of("SelfSigned", "External"),
                 secretName=NAME,
-                authorityDays=number(1),
-                leafDays=number(1),
+                authorityDays=number(1, 36_500),
+                leafDays=number(1, 36_500),
                 schedule={"type": "string", "minLength": 1},
                 resources=MAP,
             ),
