@@ -134,6 +134,8 @@ class DirectoryStore:
 
     def read(self, name: str) -> Stored | None:
         """Return the set *name*, or ``None`` if it does not exist."""
+        if not self._root.exists():
+            return None
         with self._locked():
             return self._read(name)
 

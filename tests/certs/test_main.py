@@ -50,6 +50,11 @@ def test_flag_that_no_certificate_can_have_is_refused(run, tmp_path, flags, expe
     assert len(ended.stderr.splitlines()) == 1
 
 
+def test_status_does_not_create_the_folder(run, tmp_path):
+    ended = run("status", tmp_path / "misspelled")
+    assert (ended.returncode, (tmp_path / "misspelled").exists()) == (0, False)
+
+
 def test_status_reports_certificates_and_renewal(run, tmp_path):
     assert run("status", tmp_path).stdout.splitlines() == [
         "authority: must be renewed now: it does not exist",
