@@ -23,6 +23,7 @@ def test_help_lists_every_flag(capsys):
         pytest.param(["--port", "70000"], "--port '70000'", id="port"),
         pytest.param(["--write-seconds", "0"], "--write-seconds '0'", id="no-time"),
         pytest.param(["--page-size", "0"], "--page-size '0'", id="no-page"),
+        pytest.param(["--kubeconfig", ""], "--kubeconfig '': it is empty; name a file", id="no-path"),
         pytest.param(["--fresh-seconds", "30"], "fresh-seconds must be above silence-seconds", id="stale"),
         pytest.param(["--scheduler-estimator-timeout-seconds", "9"], "--scheduler-estimator-timeout", id="patient"),
         pytest.param(["--scheduler-estimator-cert-file", "a"], "together", id="no-key"),

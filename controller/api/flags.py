@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TypeVar, get_args
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import PydanticUndefined
+from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUndefined
 
 Model = TypeVar("Model", bound=BaseModel)
 Groups = Mapping[str, Mapping[str, str | None]]
@@ -58,6 +58,7 @@ def read_flags(
             _add_flag(group, model, name, placeholder)
     given = {name: value for name, value in vars(parser.parse_args(arguments)).items() if value is not None}
     try:
+        _refuse_empty_paths(model, given)
         return model.model_validate(given)
     except ValidationError as error:
         first = error.errors()[0]
@@ -66,6 +67,15 @@ def read_flags(
         if command:
             parser.exit(2, f"{program}: {flag and f'{flag}: '}{reason}\n")
         raise SettingsError(f"{flag} {first['input']!r}: {reason}" if flag else reason) from error
+
+
+def _refuse_empty_paths(model: type[BaseModel], given: Mapping[str, object]) -> None:
+    """Raise `ValidationError` for an empty path, as of a variable that is not set: it would be the current folder."""
+    for name, value in given.items():
+        if value == "" and "Path" in str(model.model_fields[name].annotation):
+            problem = PydanticCustomError("empty", "it is empty; name a file or folder, or leave the flag out")
+            details = InitErrorDetails(type=problem, loc=(name,), input=value)
+            raise ValidationError.from_exception_data(model.__name__, [details])
 
 
 def _all_flags(model: type[BaseModel]) -> dict[str, str]:
