@@ -200,6 +200,13 @@ def test_path_without_manifests_is_reported(run, tmp_path, name, expected):
     assert (ended.code, ended.out, ended.err) == (2, "", f"{path}: {expected}\n")
 
 
+@pytest.mark.parametrize("command", [["plan", "-f"], ["replay"], ["history", "ml/j", "-f"]], ids=" ".join)
+def test_file_without_a_name_is_not_the_current_folder(run, command):
+    ended = run(*command, "")
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith("the name of a file is empty; is a variable not set?\n")
+
+
 def test_error_in_standard_input_names_it(run, monkeypatch):
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(b"a: b: c")))
     ended = run("plan", "-f", "-")

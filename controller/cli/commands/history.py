@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands.options import Output, parse_job, print_report, refuse_list_format
+from controller.cli.commands.options import Output, parse_job, print_report, refuse_empty_names, refuse_list_format
 from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
@@ -43,6 +43,7 @@ def history(
     if not file and sys.stdin.isatty():
         raise typer.BadParameter("name decision logs with -f")
     refuse_list_format(output)
+    refuse_empty_names(file or ())
     within, short = parse_job(name, namespace)
     paths = [f"{within}/{short}"]
     if namespace is None and name == short:

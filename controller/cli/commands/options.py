@@ -345,6 +345,12 @@ def refuse_list_format(output: Format) -> None:
         raise typer.BadParameter(f"-o {output} is for lists of objects; use table, json or yaml")
 
 
+def refuse_empty_names(files: Iterable[str]) -> None:
+    """Raise `typer.BadParameter` for a file without a name: it would be the current folder."""
+    if "" in files:
+        raise typer.BadParameter("the name of a file is empty; is a variable not set?")
+
+
 def print_report(report: R, output: Format, to_text: Callable[[R, OutputStyle], str]) -> None:
     """Print a report that is not a list of objects."""
     refuse_list_format(output)
@@ -410,6 +416,7 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
     verbose: Annotated[bool, typer.Option("-v", "--verbose", help="List ignored objects on stderr.")] = False,
 ) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
+    refuse_empty_names(files)
     if files and (live := _live_options(kubeconfig=kubeconfig, context=context, configuration=configuration)):
         remedy = "; a VolcanoGlobalConfiguration is read with -f, too" if configuration else ""
         raise typer.BadParameter(

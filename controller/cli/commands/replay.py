@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.commands.options import Output, print_report, refuse_list_format
+from controller.cli.commands.options import Output, print_report, refuse_empty_names, refuse_list_format
 from controller.cli.render.output import Format
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
@@ -47,6 +47,7 @@ def replay_command(
     from controller.cli.reports.replay import replay_files  # noqa: PLC0415
 
     refuse_list_format(output)
+    refuse_empty_names(files)
     summary = replay_files(files, workload)
     print_report(summary, output, replay_table)
     if not summary.same:
