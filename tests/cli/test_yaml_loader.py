@@ -1,6 +1,7 @@
 """YAML and JSON are parsed as by the Kubernetes tools."""
 
 import json
+import re
 
 import pytest
 import yaml
@@ -33,6 +34,8 @@ from tests.draws import draws
         pytest.param("c: {b: 2, <<: {b: 1}}", [{"c": {"b": 2}}], id="merge-yields"),
         pytest.param("c: {<<: [{b: 1}, {b: 2, d: 3}]}", [{"c": {"b": 1, "d": 3}}], id="merge-many"),
         pytest.param('{"a": 1}\n{"b": [2.5]}', [{"a": 1}, {"b": [2.5]}], id="json-documents"),
+        pytest.param('{"a": 1}\n---\n{"b": x}\n...\n', [{"a": 1}, {"b": "x"}], id="json-then-yaml"),
+        pytest.param('{"a": 1}\n...\n---\n{b: 2} # c', [{"a": 1}, {"b": 2}], id="json-then-end"),
         pytest.param('{\n\t"a":\t1\n}\n', [{"a": 1}], id="json-with-tabs"),
         pytest.param("{a: 1}", [{"a": 1}], id="flow-style"),
     ],
@@ -45,6 +48,21 @@ def test_documents_are_parsed(text, expected):
 def test_invalid_yaml_is_rejected_with_its_line(text):
     with pytest.raises(ParseError, match=r"^line \d+"):
         list(load_documents(text))
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        pytest.param('{"a": 1}\n{"b": 2, "b": 3}\n{"c": 4}', "line 2: duplicate key 'b'", id="duplicate-key"),
+        pytest.param('{"a": 1} {"b": 1e999}\n{}', "line 1: 1e999 is a number that JSON cannot hold", id="number"),
+        pytest.param('{"a": 1}\n{"b":\n[1, 2', "line 4, column 1: did not find expected ',' or ']'", id="truncated"),
+    ],
+)
+def test_error_in_a_later_json_document_names_its_line(text, problem):
+    documents = load_documents(text)
+    assert next(documents) == {"a": 1}
+    with pytest.raises(ParseError, match=f"^{re.escape(problem)}"):
+        list(documents)
 
 
 SCALARS = (

@@ -30,6 +30,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _MERGE = "<<"
 _BLANK = re.compile(r"\s*")
+_NOT_LINE_BREAK = re.compile(r"[^\n]")
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 _INTEGER = re.compile(r"[-+]?(?:0|[1-9][0-9_]*)")
 _OTHER_BASES = re.compile(r"[-+]?0(?:o?[0-7_]+|x[0-9a-fA-F_]+|b[01_]+)")
@@ -59,17 +60,19 @@ def load_documents(text: str, on_progress: Callable[[int], None] = _ignore) -> I
     Raises `ParseError` at the first document that cannot be parsed.
     """
     if text.lstrip()[:1] in {"{", "["}:
-        try:
-            documents = list(_json_values(text))
-        except (ValueError, RecursionError):
-            documents = None  # it may be YAML in flow style; the YAML parser names the line of an error
-        if documents is not None:
+        documents, end = _json_values(text)
+        if end == len(text):
             yield from documents
             return
+        # The rest may be YAML in flow style; the YAML parser names the line of an error.
+        if text[end] in "{[":
+            yield from documents
+            text = _NOT_LINE_BREAK.sub(" ", text[:end]) + text[end:]
     yield from _yaml_values(text, on_progress)
 
 
-def _json_values(text: str) -> Iterator[Any]:
+def _json_values(text: str) -> tuple[list[Any], int]:
+    """Return the JSON values at the beginning of *text*, and the position of what follows them."""
     decoder = json.JSONDecoder(
         object_pairs_hook=_unique_keys,
         parse_constant=_refuse_number,
@@ -77,13 +80,17 @@ def _json_values(text: str) -> Iterator[Any]:
         parse_int=_parse_integer,
     )
     may_have_lone_surrogate = _SURROGATE.search(text) is not None
-    position = _skip_whitespace(text, 0)
-    while position < len(text):
-        value, position = decoder.raw_decode(text, position)
-        if may_have_lone_surrogate:
-            json.dumps(value, ensure_ascii=False).encode()
-        yield value
-        position = _skip_whitespace(text, position)
+    values, position = [], _skip_whitespace(text, 0)
+    try:
+        while position < len(text):
+            value, end = decoder.raw_decode(text, position)
+            if may_have_lone_surrogate:
+                json.dumps(value, ensure_ascii=False).encode()
+            values.append(value)
+            position = _skip_whitespace(text, end)
+    except (ValueError, RecursionError):
+        pass  # what follows is no JSON
+    return values, position
 
 
 def _skip_whitespace(text: str, position: int) -> int:
