@@ -1,11 +1,13 @@
 """Tests of ``plan`` and ``simulate --what-if``, and of the changes that ``explain`` proposes for it."""
 
+import json
 import shlex
 from itertools import count
 from pathlib import Path
 
 import pytest
 
+from controller.api.keys import ADMISSION_ANNOTATION
 from controller.cli.errors import InputError
 from controller.cli.input.what_if import Changes, parse_what_if
 from tests.cli.manifests import (
@@ -131,6 +133,22 @@ def test_completion_with_an_invalid_binding_is_bad_input(run, tmp_path, spec):
     ended = run("plan", "-f", path, "--what-if", "job/ml/j.status.state.phase=Completed")
     assert ended.code == 2
     assert "(ResourceBinding ml/j-job): spec" in ended.err
+
+
+def test_requested_completions_teach_no_run_times(run, tmp_path):
+    names = [f"r-{number}" for number in range(4)]
+    old = [admitted(name, units(1), on="m", queue="a") for name in names]
+    for _, bound in old:
+        record = json.loads(bound["metadata"]["annotations"][ADMISSION_ANNOTATION])
+        record["admittedAt"] = "2026-03-01T09:00:00Z"
+        bound["metadata"]["annotations"][ADMISSION_ANNOTATION] = json.dumps(record)
+    short = job("short", units(1), queue="a")
+    short["spec"]["runningEstimate"] = "10m"
+    window = {"name": "w", "clusters": ["m"], "from": "2026-03-01T10:30:00Z", "until": "2026-03-01T11:00:00Z"}
+    state = [configuration(advanceReservations=[window]), cluster("m", units(4)), queue("a"), short]
+    path = write(tmp_path, *state, *(document for pair in old for document in pair))
+    changes = ";".join(f"job/ml/{name}.status.state.phase=Completed" for name in names)
+    assert "short" in run("plan", "-f", path, "--now", NOW, "--what-if", changes, "-o", "json").clusters()
 
 
 def test_too_many_changes_are_refused():

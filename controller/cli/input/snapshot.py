@@ -24,6 +24,7 @@ from controller.forecast.run_times import RunTimes
 from controller.reporting.current_usage import CurrentUsage, current_usage
 
 _JOB = "Job"
+_SECOND = 1000
 _SUGGESTED = 3
 _ALWAYS_SHOWN = frozenset({"cpu", "memory"})
 
@@ -111,8 +112,10 @@ def take_snapshot(
     """
     if run_times is None:
         run_times = RunTimes()
-        for _, profile, run in finished_runs(store):
-            run_times.record(profile, run)
+        for ended_at, profile, run in finished_runs(store):
+            # One that ends now may be one that `--what-if` completes, of which no run time is known.
+            if ended_at < now // _SECOND * _SECOND:
+                run_times.record(profile, run)
     store.with_run_time = partial(with_run_time, store, run_times)
     state = Engine()
     store.sync_to(state, now)
