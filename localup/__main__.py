@@ -15,7 +15,7 @@ from localup.apply import WaitTimeoutError
 from localup.controlplane import CRDS, ControlPlane, Etcd
 from localup.credentials import IDENTITIES
 from localup.karmada.clusters import ALLOCATABLE
-from localup.krew import package
+from localup.krew import InstallationError, package
 from localup.ports import NoPortError
 from localup.processes import ProcessError, StepError
 from localup.realkarmada.processes import KARMADA_BIN, Programs
@@ -111,7 +111,7 @@ def main() -> None:
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         app()
-    except (StepError, ProcessError, NoPortError, WaitTimeoutError, ApiError, OSError) as error:
+    except (StepError, ProcessError, InstallationError, NoPortError, WaitTimeoutError, ApiError, OSError) as error:
         print(f"localup: {error}", file=sys.stderr)
         sys.exit(1)
 

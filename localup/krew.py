@@ -31,19 +31,33 @@ main()
 _MANIFEST = Path(__file__).with_name("krew.yaml")
 
 
+class InstallationError(Exception):
+    """The libraries of the plugin cannot be installed."""
+
+
 def package(source: Path, destination: Path, *, uri: str) -> Path:
     """Write archive and manifest of *source* into *destination*, for Krew to load from *uri*; return the manifest."""
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         content = Path(folder)
-        install: list[str | Path] = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        install += ["--no-deps", "--no-compile", "--target", content / "lib"]
-        subprocess.run([*install, "--require-hashes", "--requirement", source / "requirements.txt"], check=True)
-        subprocess.run([*install, "--no-build-isolation", "--upgrade", source], check=True)
+        install = "--no-deps", "--no-compile", "--target", content / "lib"
+        _pip("install", *install, "--require-hashes", "--requirement", source / "requirements.txt")
+        _pip("install", *install, "--no-build-isolation", "--upgrade", source)
         shutil.rmtree(content / "lib" / "bin", ignore_errors=True)
         shutil.copy(source / "LICENSE", content)
         version = tomllib.loads((source / "pyproject.toml").read_text())["project"]["version"]
         return pack(content, destination, version=version, uri=uri)
+
+
+def _pip(*arguments: str | Path) -> None:
+    """Run pip, which prints its problems; raise `InstallationError` if it fails."""
+    options = "--quiet", "--disable-pip-version-check"
+    try:
+        subprocess.run([sys.executable, "-m", "pip", *arguments, *options], check=True)
+    except subprocess.CalledProcessError as error:
+        raise InstallationError(
+            f"pip cannot install the libraries of the plugin (exit code {error.returncode})"
+        ) from error
 
 
 def pack(content: Path, destination: Path, *, version: str, uri: str) -> Path:

@@ -3,9 +3,10 @@ import subprocess
 import tarfile
 from pathlib import Path
 
+import pytest
 import yaml
 
-from localup.krew import pack, package
+from localup.krew import InstallationError, pack, package
 
 
 def test_manifest_describes_the_archive(tmp_path):
@@ -29,3 +30,8 @@ def test_other_files_of_the_destination_are_not_deleted(tmp_path, monkeypatch):
     manifest = package(Path(__file__).parents[2], tmp_path, uri="https://example.com")
     (archive,) = tmp_path.glob("*.tar.gz")
     assert set(tmp_path.iterdir()) == {tmp_path / "content", manifest, archive}
+
+
+def test_failure_of_pip_is_one_sentence(tmp_path):
+    with pytest.raises(InstallationError, match=r"pip cannot install the libraries of the plugin \(exit code 1\)"):
+        package(tmp_path, tmp_path / "build", uri="https://example.com")
