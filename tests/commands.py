@@ -1,5 +1,9 @@
-"""Runs the commands of `certs` and `install` in the test's process, which is faster than starting Python."""
+"""Runs the commands of `certs` and `install` in the test's process, which is faster than starting Python.
 
+Also reads numbers in the arguments of the commands of the tests.
+"""
+
+import argparse
 import contextlib
 import io
 import json
@@ -36,3 +40,10 @@ def run(main: Callable[[Sequence[str]], None], *arguments: object) -> CommandRes
         finally:
             structlog.reset_defaults()
     return CommandResult(code, stdout.getvalue(), stderr.getvalue())
+
+
+def positive(text: str) -> int:
+    """Return the number in an argument; raise an error of argparse unless it is one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number of one or more")
+    return int(text)

@@ -15,9 +15,11 @@ from contextlib import contextmanager
 from dataclasses import astuple
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import structlog
 
+from tests.commands import positive
 from tests.deterministic import faults, operations, other_clients
 from tests.deterministic.operations import Operation
 from tests.deterministic.shrinking import Shrinker
@@ -35,10 +37,16 @@ _GROUPS = {
 
 def main(arguments: Sequence[str]) -> int:
     """Run the simulations; return 1 after a violation."""
-    options = _parser().parse_args(arguments)
+    parser = _parser()
+    options = parser.parse_args(arguments)
     _configure_log(options.log)
     if options.operations is not None:
-        return _replay(options.operations)
+        try:
+            history = json.loads(options.operations.read_text())
+            chosen = [Operation(*item) for item in history["operations"]]
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            parser.error(f"argument --operations: {options.operations} is not a shrunken history: {error}")
+        return _replay(history, chosen)
     total: Counter[str] = Counter()
     hours, failed = 0.0, list[Result]()
     began = time.monotonic()
@@ -70,9 +78,11 @@ def main(arguments: Sequence[str]) -> int:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.deterministic", description=__doc__)
     parser.add_argument("--seed", type=int, default=1, help="seed of the first run; each further run has the next one")
-    parser.add_argument("--hours", type=int, default=1, help="simulated hours of a run")
-    parser.add_argument("--runs", type=int, default=1, help="number of runs")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes; one for each core by default")
+    parser.add_argument("--hours", type=positive, default=1, help="simulated hours of a run")
+    parser.add_argument("--runs", type=positive, default=1, help="number of runs")
+    parser.add_argument(
+        "--jobs", type=positive, default=os.cpu_count() or 1, help="processes; one for each core by default"
+    )
     parser.add_argument("--keep-going", action="store_true", help="carry out all runs, also after a violation")
     parser.add_argument(
         "--least", type=int, default=0, metavar="COUNT", help="occurrences of each fault and operation in 1,000 hours"
@@ -152,10 +162,8 @@ def _shrink(result: Result, options: argparse.Namespace) -> None:
     _say(f"replay the {len(shrinker.operations)} operations: python -m tests.deterministic --operations {file}")
 
 
-def _replay(file: Path) -> int:
-    read = json.loads(file.read_text())
-    chosen = [Operation(*item) for item in read["operations"]]
-    result = run(read["seed"], read["hours"], chosen=chosen, calm=read["calm"])
+def _replay(history: dict[str, Any], chosen: Sequence[Operation]) -> int:
+    result = run(history["seed"], history["hours"], chosen=chosen, calm=history["calm"])
     for violation in result.violations:
         _say(f"  {violation}")
     _say(f"{len(result.violations)} violations, digest {result.digest}")

@@ -5,6 +5,7 @@ import sys
 
 import yaml
 
+from tests.commands import positive
 from tests.traces.alibaba import alibaba_load
 from tests.traces.helios import helios_load
 from tests.traces.load import LoadSize, manifests
@@ -27,7 +28,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.traces", description=__doc__)
     parser.add_argument("shape", choices=SHAPES)
     for name, meaning in _SIZES.items():
-        parser.add_argument(f"--{name}", type=int, default=getattr(default, name), help=meaning)
+        kind = int if name == "seed" else positive
+        parser.add_argument(f"--{name}", type=kind, default=getattr(default, name), help=meaning)
     sizes = vars(parser.parse_args(arguments))
     load = SHAPES[sizes.pop("shape")](LoadSize(**sizes))
     yaml.dump_all(manifests(load), sys.stdout, Dumper=_DUMPER, sort_keys=False)

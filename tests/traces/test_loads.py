@@ -7,7 +7,7 @@ import pytest
 from controller.engine.state.resources import scale, total
 from controller.simulator.jobs import JobStage
 from controller.simulator.simulation import Simulation
-from tests.traces.__main__ import SHAPES
+from tests.traces.__main__ import SHAPES, main
 from tests.traces.alibaba import alibaba_load
 from tests.traces.helios import helios_load
 from tests.traces.load import LoadSize, to_trace
@@ -92,3 +92,11 @@ def test_quantiles_are_interpolated_logarithmically():
         1000,
     ]
     assert quantile(0.25, (0, 0.5, 1), (0, 100, 200)) == 50
+
+
+@pytest.mark.parametrize("flag", ["--jobs", "--queues", "--clusters", "--load"])
+@pytest.mark.parametrize("text", ["0", "-1", "x"])
+def test_number_below_one_is_refused(capsys, flag, text):
+    with pytest.raises(SystemExit) as ended:
+        main(["philly", flag, text])
+    assert (ended.value.code, f"argument {flag}: '{text}' is not a whole" in capsys.readouterr().err) == (2, True)
