@@ -83,6 +83,7 @@ def test_invalid_field_error_names_file_and_document(run, tmp_path, invalid, exp
 
 BOMB = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 9))])
 LIST = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [queue("a"), queue("b", weight="x")]})
+NESTED = yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": [yaml.safe_load(LIST)]})
 QUEUE = "apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\n"
 
 
@@ -114,6 +115,8 @@ TEXTS = {
     "infinite-number": ("a: .inf", ": document 1: line 1: inf is a number that JSON cannot hold"),
     "too-large": (json.dumps(job("j", {"cpu": "1e999"})), f"{AMOUNT}.cpu: '1e999' is larger than any cluster"),
     "comment-only": ("# only a comment", ": no Kubernetes object found"),
+    "list-in-list": (NESTED, ": document 1, item 1 (List): a List in a List is not read"),
+    "items": ("apiVersion: v1\nkind: QueueList\nitems: {a: 1}", ": document 1 (QueueList): items: it is not a list"),
     "item": (LIST, ': document 1, item 2 (Queue b): spec.weight: "x" is not a whole number'),
 }
 

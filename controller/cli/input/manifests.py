@@ -220,6 +220,9 @@ def _parse_manifest(location: Location, body: Any) -> Manifest | str:
             return f"{location}: {field}: {_missing_field(value)}; write for example {field}: {example}"
     metadata = {} if body.get("metadata") is None else body["metadata"]
     named = f"{location} ({body['kind']})"
+    if body["kind"].endswith("List") and body.get("items") is not None:
+        is_inner = isinstance(body["items"], list)
+        return f"{named}: " + ("a List in a List is not read" if is_inner else "items: it is not a list")
     if not isinstance(metadata, dict):
         return f"{named}: metadata: {abbreviate(metadata)} is not a mapping"
     name, namespace = metadata.get("name"), metadata.get("namespace")
