@@ -35,18 +35,24 @@ _FORM = re.compile(r"([0-9]{1,9})([smh])")
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
 
+def _shown(value: object) -> str:
+    return "null" if value is None else repr(value)
+
+
 def parse_duration(value: object) -> timedelta:
     """Return the duration *value*; raise `ValueError` with the expected format if it is invalid."""
     match = _FORM.fullmatch(value) if isinstance(value, str) else None
     if match is None:
-        raise ValueError(f"{value!r} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h")
+        raise ValueError(
+            f"{_shown(value)} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h"
+        )
     return timedelta(seconds=int(match[1]) * _SECONDS[match[2]])
 
 
 def parse_time(value: object) -> object:
     """Return a time of YAML; raise `ValueError` for numbers and for dates alone, which pydantic would accept."""
     if not isinstance(value, str | datetime) or (isinstance(value, str) and "T" not in value):
-        raise ValueError(f"{value!r} is not a time; write it with its zone, such as 2030-01-31T08:00:00Z")
+        raise ValueError(f"{_shown(value)} is not a time; write it with its zone, such as 2030-01-31T08:00:00Z")
     return value
 
 

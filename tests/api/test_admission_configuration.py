@@ -99,6 +99,7 @@ def test_every_key_is_read():
             "clusterStatusSettlePeriod: 30 is not a duration; write a whole number and s, m or h",
             id="unit",
         ),
+        pytest.param("startupTimeout:", "startupTimeout: null is not a duration; write a whole", id="no-value"),
         pytest.param("startupTimeout: 0s", "startupTimeout: each workload would be evicted", id="no-time-to-start"),
         pytest.param("tenants: [{queues: [a]}]", "tenants[0].namespaces: field required", id="missing"),
         pytest.param(
