@@ -41,6 +41,14 @@ def test_closed_stream_is_like_an_empty_one(tmp_path, closed, arguments, code):
     assert ended.stdout.startswith("QUEUE") == (closed == "2>&-")
 
 
+def test_output_of_a_command_is_planned_with_and_without_changes(tmp_path):
+    path = write(tmp_path, queue("a"), queue("b"))
+    words = "-m", "controller.cli", "plan", "--what-if", "queue/a.spec.weight=2"
+    command = ["bash", "-c", f'exec "$@" -f <(cat {path})', "bash", sys.executable, *words]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+
+
 def test_watch_ends_when_its_reader_is_gone(tmp_path):
     path = write(tmp_path, queue("a"))
     command = [sys.executable, "-m", "controller.cli", "queues", "-f", path, "--watch"]

@@ -41,6 +41,7 @@ from controller.cache.store import Store
 from controller.cli.errors import InputError, NotFoundError
 from controller.cli.input.data import apply_claims, read_claims
 from controller.cli.input.labels import Selector
+from controller.cli.input.manifests import read_file
 from controller.cli.input.snapshot import (
     ActiveConfiguration,
     ConfigurationSource,
@@ -128,7 +129,7 @@ async def active_configuration(api: Api, namespace: str) -> tuple[ActiveConfigur
 def configuration_of_file(path: Path) -> ActiveConfiguration:
     """Return the configuration in the file *path*; raise `InputError`."""
     try:
-        return ActiveConfiguration(load_configuration(path.read_text()), ConfigurationSource.FILE)
+        return ActiveConfiguration(load_configuration(read_file(path).decode()), ConfigurationSource.FILE)
     except OSError as error:
         raise InputError(f"{path}: {(error.strerror or 'it cannot be read').lower()}") from error
     except UnicodeDecodeError as error:

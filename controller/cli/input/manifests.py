@@ -141,7 +141,7 @@ def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
             continue
         for file in _list_files(Path(path)):
             try:
-                content = file.read_bytes()
+                content = read_file(file)
             except OSError as error:
                 raise InputError(f"{file}: {(error.strerror or 'it cannot be read').lower()}") from error
             yield str(file), _decode_text(str(file), content)
@@ -151,6 +151,16 @@ def _read_texts(paths: Iterable[str]) -> Iterator[tuple[str, str]]:
 def _read_stdin() -> bytes:
     """Return standard input, which one command may plan twice: as it is, and after changes."""
     return sys.stdin.buffer.read()
+
+
+def read_file(path: Path) -> bytes:
+    """Return the content of *path*; that of a pipe, such as ``-f <(command)``, also where it is read again."""
+    return _read_pipe(path) if path.is_fifo() else path.read_bytes()
+
+
+@cache
+def _read_pipe(path: Path) -> bytes:
+    return path.read_bytes()
 
 
 def _list_files(path: Path) -> list[Path]:
