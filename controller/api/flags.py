@@ -66,7 +66,8 @@ def read_flags(
         flag = _flag(str(first["loc"][0])) if first["loc"] else ""
         if command:
             parser.exit(2, f"{program}: {flag and f'{flag}: '}{reason}\n")
-        raise SettingsError(f"{flag} {first['input']!r}: {reason}" if flag else reason) from error
+        value = "" if first["type"] == "missing" else f" {first['input']!r}"
+        raise SettingsError(f"{flag}{value}: {reason}" if flag else reason) from error
 
 
 def _refuse_empty_paths(model: type[BaseModel], given: Mapping[str, object]) -> None:

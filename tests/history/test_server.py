@@ -135,6 +135,11 @@ async def test_requests_of_one_user_are_limited(tmp_path):
         assert statuses == [200] * 30 + [429] * 5
 
 
+def test_missing_flag_is_named():
+    with pytest.raises(SettingsError, match=r"^--decision-log: Field required$"):
+        parse_flags([])
+
+
 def test_other_addresses_require_a_certificate():
     with pytest.raises(SettingsError, match="certificate-directory"):
         parse_flags(["--decision-log", "/tmp/log", "--host", "0.0.0.0"])
