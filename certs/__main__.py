@@ -22,6 +22,7 @@ log = structlog.get_logger(__name__)
 
 # Concurrent writers are rare, and each of them makes progress.
 _ATTEMPTS = 3
+_INTERRUPTED = 130
 #: Errors after which a later attempt may succeed.
 _ERRORS = (
     AuthorityError,
@@ -99,6 +100,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         run(settings)
     except _ERRORS as error:
         sys.exit(f"certs: {_reason(error)}")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

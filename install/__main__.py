@@ -45,6 +45,7 @@ BUNDLE = "ca.crt"
 CONTROLLER_LEASE = "volcano-global-controller"
 _AGENT = "volcano-global-install"
 _ROLLOUT_SECONDS = 120.0
+_INTERRUPTED = 130
 _AUTHENTICATE = (
     "set webhook.clientCa.secretName and configure a client certificate for webhooks in the Karmada API server"
     " (docs/operations/security.md); until then allow only the API server with networkPolicy.karmadaApiserver"
@@ -227,6 +228,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         asyncio.run(COMMANDS[settings.command](settings))
     except _ERRORS as error:
         sys.exit(f"install: {error}")
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import threading
 import msgspec
 import pytest
 
+import certs.__main__
 from certs.__main__ import main, run_periodically
 from certs.settings import CertificateSettings, parse_flags
 from tests import commands
@@ -48,6 +49,15 @@ def test_flag_that_no_certificate_can_have_is_refused(run, tmp_path, flags, expe
     assert (ended.returncode, ended.stdout, folder.exists()) == (2, "", False)
     assert ended.stderr.startswith(f"certs: {expected}")
     assert len(ended.stderr.splitlines()) == 1
+
+
+def test_ctrl_c_prints_no_traceback(run, tmp_path, monkeypatch):
+    def interrupt(_settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(certs.__main__, "run", interrupt)
+    ended = run("status", tmp_path)
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 def test_status_does_not_create_the_folder(run, tmp_path):

@@ -12,6 +12,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from structlog.testing import capture_logs
 
+import install.__main__
 from certs.authority import KeyPair, create_authority, issue
 from controller.api.keys import RESOURCE_BINDINGS
 from controller.kube.client import Api
@@ -24,6 +25,7 @@ from install.objects import MAPPINGS, InstallError, ManifestError, is_managed, p
 from install.registration import Address, bundles, wait_for_rollout, wait_for_webhook, with_bundles
 from install.removal import SuspendedBinding, outcomes
 from install.settings import parse_flags
+from tests import commands
 from tests.certs.replicas import Replica
 from tests.scripted_server import answering, refusing, scripted_server
 
@@ -347,3 +349,12 @@ async def test_customizations_that_break_rules_are_named(tmp_path):
         assert jobs.startswith("jobs changes replicaResource and statusReflection of Volcano Jobs")
         assert queues.startswith("queues interprets Queues")
         assert await customization_warnings(api) == [], "an older Karmada has none"
+
+
+def test_ctrl_c_prints_no_traceback(monkeypatch):
+    async def interrupt(_settings):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(install.__main__, "COMMANDS", {"check": interrupt})
+    ended = commands.run(install.__main__.main, "check")
+    assert (ended.returncode, ended.stderr) == (130, "")
