@@ -86,6 +86,8 @@ class SecretStore:
         try:
             asyncio.run(self._create(name, files) if expected is None else self._update(name, files, expected))
         except (Conflict, NotFound) as error:
+            if expected is None and isinstance(error, NotFound):
+                raise  # its namespace does not exist
             raise ConflictError(f"Secret {self._secret(name)!r} was changed by another process") from error
         except Forbidden as error:
             if expected is None:

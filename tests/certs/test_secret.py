@@ -12,7 +12,7 @@ import pytest
 
 from certs.authority import create_authority, load_bundle
 from certs.store import AUTHORITY, SERVING, ConflictError, MissingSecretError, SecretStore
-from controller.kube.errors import Forbidden
+from controller.kube.errors import Forbidden, NotFound
 from localup.apply import apply, wait_until
 from tests.certs.installed import CONFIGURATIONS, NAMESPACE, SECRETS, bundles, flags, process, run
 from tests.certs.test_reconciler import reconciler as directory_reconciler
@@ -36,6 +36,12 @@ def test_secret_is_replaced_as_a_whole(store):
     store.write(SERVING, FILES, expected=store.read(SERVING))
     assert store.read(SERVING).files == FILES
     with pytest.raises(ConflictError):
+        store.write(SERVING, FILES, expected=None)
+
+
+def test_missing_namespace_is_named(plane):
+    store = SecretStore(plane.kubeconfig("admin"), "misspelled", "volcano-global-webhook")
+    with pytest.raises(NotFound, match='namespaces "misspelled" not found'):
         store.write(SERVING, FILES, expected=None)
 
 
