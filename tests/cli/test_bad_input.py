@@ -159,6 +159,7 @@ def test_all_errors_are_reported_up_to_a_limit(run, tmp_path):
             "{path}: document 2 (Job ml/b): metadata.uid: Job ml/a in {path}: document 1 has the same uid\n",
             id="same-uid",
         ),
+        pytest.param([configuration(queueOrder="FairShareFirst")] * 2, "", id="identical-configurations"),
         pytest.param(
             [configuration(), configuration(queueOrder="FairShareFirst")],
             "{path}: document 2 (VolcanoGlobalConfiguration): the first is in {path}: document 1; keep one\n",

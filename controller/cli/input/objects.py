@@ -162,7 +162,8 @@ def _configuration(manifests: Iterable[Manifest], violations: list[str]) -> Volc
     if not configurations:
         return VolcanoGlobalConfiguration()
     first, *others = configurations
-    violations.extend(f"{other.location} ({KIND}): the first is in {first.location}; keep one" for other in others)
+    different = (other for other in others if other.body != first.body)
+    violations.extend(f"{other.location} ({KIND}): the first is in {first.location}; keep one" for other in different)
     try:
         return check_configuration(dict(first.body))
     except ConfigurationError as error:
