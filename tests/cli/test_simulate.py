@@ -59,6 +59,15 @@ def test_gang_simulation_matches_golden_file(run, load_file):
     assert ended.out == GOLDEN.read_text()
 
 
+def test_more_pods_than_can_be_simulated_one_by_one_are_refused(simulate):
+    ended = simulate(*WORLD, timed("huge", replicas=2**31 - 1), options=("--compare", "per-pod"))
+    assert (ended.code, ended.out) == (2, "")
+    assert ended.err.endswith(
+        "--compare per-pod: the jobs have 2,147,483,647 pods; at most 1,000,000 are simulated one by one, and Job "
+        "ml/huge has 2,147,483,647\n"
+    )
+
+
 def test_annotations_set_submission_and_run_time(simulate):
     assert events(simulate(*WORLD, timed("j1", cpus=8), timed("j2", at="1m5ms", runs="1h", cpus=8))) == [
         (0, "Submit", "j1"),

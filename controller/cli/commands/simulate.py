@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from controller.cli.commands.options import CommonOptions, choice_parser, refuse_list_format, with_common_options
+from controller.cli.errors import InputError
 from controller.cli.render.output import progress_bar
 
 if TYPE_CHECKING:
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 _RUNTIME = 600_000
 _STATUS_PERIOD = 10_000
+_MAX_PODS = 1_000_000
+"""Of all jobs together, where each pod is simulated."""
 
 # A line with only a backspace prevents the lines after it from being rewrapped.
 HELP = """
@@ -161,6 +164,8 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     from controller.simulator.per_pod import admit_per_pod  # noqa: PLC0415
 
     trace = trace_file.trace if changed is None else changed.trace
+    if compare is Comparison.PER_POD:
+        _refuse_many_pods(trace)
     result = _run(options, trace, settings)
     per_pod = per_pod_report(admit_per_pod(trace, seed, until), seed) if compare is Comparison.PER_POD else None
     report = simulation_report(result, per_pod)
@@ -173,6 +178,21 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         if plot is not None:
             _write(plot, variant_chart(variants))
     options.print_report(report, simulation_table)
+
+
+def _refuse_many_pods(trace: "Trace") -> None:
+    """Raise `InputError` if the jobs have more pods than can be simulated one by one."""
+    from controller.cli.render.plan import object_path  # noqa: PLC0415 -- see options
+
+    pods = [sum(pod_set.count for pod_set in submission.pods) for submission in trace.submissions]
+    if sum(pods) > _MAX_PODS:
+        most = max(pods)
+        workload = trace.submissions[pods.index(most)].workload
+        path = f"{workload.kind} {object_path(workload.namespace, workload.name)}"
+        raise InputError(
+            f"--compare per-pod: the jobs have {sum(pods):,} pods; at most {_MAX_PODS:,} are simulated one by one, "
+            f"and {path} has {most:,}"
+        )
 
 
 def _compare_backfill(
