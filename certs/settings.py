@@ -38,8 +38,9 @@ def _host_port(address: str) -> str:
 
 
 Seconds = Annotated[float, Field(gt=0, le=86400)]
-#: A lifetime that ends within the calendar.
-Days = Annotated[float, Field(gt=0, le=36_500)]
+#: A time that ends within the calendar.
+_MAX_DAYS = 36_500
+Days = Annotated[float, Field(gt=0, le=_MAX_DAYS)]
 Command = Literal["ensure", "rotate", "status"]
 
 _ABOUT = """\
@@ -140,7 +141,10 @@ class CertificateSettings(BaseModel):
         description="time for API servers to observe a new bundle before a certificate that needs it is served",
     )
     overlap_seconds: float = Field(
-        600, ge=0, description="minimum time that old CAs stay in the bundle, since mounted Secrets change late"
+        600,
+        ge=0,
+        le=_MAX_DAYS * 86_400,
+        description="minimum time that old CAs stay in the bundle, since mounted Secrets change late",
     )
     authority: bool = Field(default=False, description="with rotate: renew the CA too")
     authority_days: Days = Field(365, description="lifetime of the CA; long, so that it is replaced rarely")

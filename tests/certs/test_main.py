@@ -40,6 +40,7 @@ def test_ensure_creates_what_is_missing_once(run, tmp_path):
         pytest.param(["--ip", "localhost"], "--ip: 'localhost' is not an IP address; write names with --dns", id="ip"),
         pytest.param(["--replica", "webhook"], "--replica: 'webhook' is not an address; write HOST:PORT", id="port"),
         pytest.param(["--authority-days", "4e6"], "--authority-days: Input should be less than or ", id="long-ca"),
+        pytest.param(["--overlap-seconds", "1e12"], "--overlap-seconds: Input should be less", id="long-overlap"),
         pytest.param(["--leaf-days", "inf"], "--leaf-days: Input should be less than or equal to 36500", id="endless"),
     ],
 )
