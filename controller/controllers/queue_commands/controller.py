@@ -272,7 +272,7 @@ class CommandController:
                 )
             return
         notes = {change.queue: f"{change.queue} is {change.state}" for change in changes}
-        self._unwritten = changes
+        self._unwritten = [change for change in changes if not hierarchy.shows(change)]
         refused = await self._write_changes(self._unwritten)
         notes |= {queue: f"{queue} was not changed: {error.message}" for queue, error in refused.items()}
         reason = f"{command.action}Failed" if refused else command.action

@@ -54,6 +54,12 @@ class QueueHierarchy:
         """Return the state in the queue's status; the default is Open."""
         return self.queues[name].state or QueueState.OPEN
 
+    def shows(self, change: QueueChange) -> bool:
+        """Return whether the status and the annotation of the queue are as *change* would make them."""
+        queue = self.queues[change.queue]
+        marked = queue.metadata.annotations.get(CLOSED_BY_PARENT)
+        return queue.state == change.state and change.by_parent in {None, marked}
+
     def closed_parent(self, name: str) -> str | None:
         """Return the parent of *name* if it is closed or closing."""
         parent = self.queues[name].parent

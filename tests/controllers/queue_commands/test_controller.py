@@ -121,6 +121,17 @@ async def test_command_is_executed_after_an_error(refused):
 
 
 @virtual_time
+async def test_repeated_command_writes_nothing():
+    harness = Harness()
+    async with harness.running():
+        for number in range(2):
+            harness.command("CloseQueue", name=f"close-{number}")
+            await asyncio.sleep(1)
+        assert (harness.state(), len(harness.states())) == ("Closed", 1)
+        assert [event.note() for event in harness.events] == ["q is Closed"] * 2
+
+
+@virtual_time
 async def test_abort_command_without_effect_is_a_warning_event():
     harness = Harness()
     async with harness.running():
