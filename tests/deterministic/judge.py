@@ -11,8 +11,18 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.deterministic import kinds
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Object
-from tests.deterministic.operations import CLAIMED, CLASSES, CLUSTERS, HOSTILE, QUEUES
-from tests.deterministic.system import System
+from tests.deterministic.operations import (
+    CLAIMED,
+    CLASSES,
+    CLUSTERS,
+    HOSTILE,
+    PLACED,
+    PLACEMENT,
+    PLACEMENTS,
+    QUEUES,
+    SERVICE,
+)
+from tests.deterministic.system import System, template_name
 from tests.deterministic.watches import Change
 from tests.rig import history
 from tests.rig.admission_order import Admission, find_admissions
@@ -29,7 +39,7 @@ _CONFIGURATION_SECONDS = 30
 """A changed configuration is in force after this time."""
 _ORDERS_DIFFERENTLY = {"ageing", "advanceReservations", "nodeShapes"}
 """With these options another order is right than by priority and age."""
-_JUDGED = {"resourcebindings", "jobs", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
+_JUDGED = {"resourcebindings", "jobs", "deployments", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
 _CAPACITIES = [amounts(capacity) for capacity in CLUSTERS.values()]
 _TOTAL = add(*_CAPACITIES)
 
@@ -56,7 +66,7 @@ class Judge:
             classes=CLASSES,
             max_event_delay=700 if faults else 2.5,
             is_by_priority=self._is_by_priority,
-            claims_data=lambda name: name.startswith(CLAIMED),
+            is_placed_freely=lambda name: not name.startswith((CLAIMED, PLACED, SERVICE)),
         )
         self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
         self._ours: Counter[int] = Counter()
@@ -147,11 +157,11 @@ class Judge:
             self.report(violation)
         for write in writes:
             if not write.done:
-                self._with_failed_writes.add(write.name.removesuffix("-job"))
+                self._with_failed_writes.add(template_name(write.name))
             elif write.verb != "DELETE" and write.revision:
                 # A write without an answer is repeated. Where its event was lost, the next leader writes it once more.
                 is_repeated = self._ours[write.revision] > int(self.has_faults)
-                if is_repeated and write.name.removesuffix("-job") not in unanswered:
+                if is_repeated and template_name(write.name) not in unanswered:
                     self.report(f"I7 {write.verb} of {write.resource} {write.namespace}/{write.name} changed nothing")
                 # The HyperJob controller owns the Jobs that it creates.
                 if write.resource != "jobs" or write.user == "volcano-global-controller":
@@ -181,6 +191,10 @@ class Judge:
         if job is None:
             return False
         requests, gang = job_requests(job), gang_requests(job)
+        placement = PLACEMENTS[job["metadata"].get("labels", {}).get(PLACEMENT, "")]
+        copies = (placement.get("clusterAffinity") or {}).get("clusterNames", ())
+        if copies:
+            requests = add(*[requests] * len(copies))
         path = [str(job["spec"].get("queue") or "default")]
         while "parent" in QUEUES.get(path[-1], {}):
             path.append(QUEUES[path[-1]]["parent"])

@@ -30,6 +30,7 @@ CLUSTERS = _custom(keys.CLUSTERS)
 PRIORITY_CLASSES = _builtin(keys.PRIORITY_CLASSES)
 POLICIES = _custom(keys.PROPAGATION_POLICIES, status=False)
 WORKS = Kind("work.karmada.io", "v1alpha1", "works", "Work", status=True, owners=False)
+DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", builtin=True, status=True)
 HYPERJOBS = _custom(keys.HYPERJOBS)
 COMMANDS = _custom(keys.COMMANDS, status=False)
 DATA_SOURCE_CLAIMS = _custom(keys.DATA_SOURCE_CLAIMS)
@@ -58,7 +59,7 @@ SYSTEM = (
     VALIDATING,
     EVENTS,
     CORE_EVENTS,
-    Kind("apps", "v1", "deployments", "Deployment", builtin=True, status=True),
+    DEPLOYMENTS,
     CONFIGMAPS,
     LEASES,
 )

@@ -11,6 +11,7 @@ from tests.deterministic import kinds
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.system import DATA_SYSTEM, LOCATIONS, NAMESPACE, System, wait_until
 from tests.deterministic.worlds import timestamp
+from tests.rig.observed_usage import QUEUE_NAME
 
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
     "member1": {"cpu": "16", "memory": "64Gi", "pods": "110", "nvidia.com/gpu": "4"},
@@ -25,6 +26,29 @@ QUEUES: Mapping[str, Object] = {
     "urgent": {"weight": 1, "priority": 100, "capability": {"cpu": "12"}},
 }
 LEAVES = ("default", "vision", "speech", "urgent")
+_ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
+PLACEMENTS: Mapping[str, Object] = {
+    "": _ONE_CLUSTER,
+    "ordered": {
+        **_ONE_CLUSTER,
+        "clusterAffinities": [
+            {"affinityName": "small", "clusterNames": ["member3"]},
+            {"affinityName": "others", "clusterNames": ["member1", "member2"]},
+        ],
+    },
+    "copied": {"clusterAffinity": {"clusterNames": ["member1", "member3"]}},
+}
+"""Placements by the value of the label with which a job chooses one."""
+DIVISIONS: Mapping[str, Object] = {
+    "available": {
+        "replicaDivisionPreference": "Weighted",
+        "weightPreference": {"dynamicWeight": "AvailableReplicas"},
+    },
+    "aggregated": {"replicaDivisionPreference": "Aggregated"},
+    "static": {"replicaDivisionPreference": "Weighted"},
+}
+"""How the replicas of Deployments are divided, by the value of the label with which one chooses."""
+PLACEMENT = "placement"
 CLASSES: Mapping[str, int] = {"high": 1000, "low": -10}
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
 EXTERNAL = "standin.volcano-global.io/external-usage"
@@ -34,6 +58,10 @@ NEVER = "never-"
 """Prefix of the names of jobs that can never be admitted."""
 CLAIMED = "data-"
 """Prefix of the names of jobs with a DataSourceClaim."""
+PLACED = "placed-"
+"""Prefix of the names of jobs with a placement of their own."""
+SERVICE = "service-"
+"""Prefix of the names of Deployments."""
 HOSTILE = "hostile-"
 """Prefix of the names of objects that are written to cause damage."""
 
@@ -70,7 +98,9 @@ def job(name: str, queue: str, *, pods: int, cpu: str, seconds: int, **more: Any
         **({"priorityClassName": more["priority"]} if more.get("priority") else {}),
         **({"runningEstimate": more["estimate"]} if more.get("estimate") else {}),
     }
-    return {"metadata": {"name": name, "namespace": NAMESPACE, "annotations": annotations}, "spec": spec}
+    labels = {PLACEMENT: more["placement"]} if more.get("placement") else {}
+    metadata = {"name": name, "namespace": NAMESPACE, "annotations": annotations, "labels": labels}
+    return {"metadata": metadata, "spec": spec}
 
 
 def hyperjob(name: str, replicated: Object) -> Object:
@@ -121,6 +151,42 @@ async def submit_rivals(system: System, draw: random.Random) -> None:
 async def submit_impossible_job(system: System, draw: random.Random) -> None:
     name = f"{NEVER}{draw.getrandbits(32):x}"
     await system.create(kinds.JOBS, job(name, "default", pods=2, cpu="64", seconds=10))
+
+
+async def submit_placed_job(system: System, draw: random.Random) -> None:
+    """A job that goes to the first of ordered affinities that holds it, or as a copy to each of two clusters."""
+    made = job(
+        f"{PLACED}{draw.getrandbits(40):x}",
+        draw.choice(LEAVES),
+        pods=draw.choice((1, 2, 3)),
+        cpu=draw.choice(("1", "2")),
+        seconds=draw.choice((20, 60, 240)),
+        placement=draw.choice([name for name in PLACEMENTS if name]),
+        priority=draw.choice(("", "", "high")),
+    )
+    await system.create(kinds.JOBS, made)
+
+
+def deployment(name: str, queue: str, *, replicas: int, cpu: str, division: str) -> Object:
+    """Return a Deployment in a queue."""
+    labels = {PLACEMENT: division, QUEUE_NAME: queue}
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+    template = {"metadata": {"labels": {"app": name}}, "spec": {"containers": [container]}}
+    spec = {"replicas": replicas, "selector": {"matchLabels": {"app": name}}, "template": template}
+    return {"metadata": {"name": name, "namespace": NAMESPACE, "labels": labels}, "spec": spec}
+
+
+async def run_deployment(system: System, draw: random.Random) -> None:
+    """A Deployment whose replicas Karmada divides, which is scaled perhaps, and deleted after some time."""
+    name, queue = f"{SERVICE}{draw.getrandbits(40):x}", draw.choice(LEAVES)
+    replicas, cpu, division = draw.choice((1, 2, 4, 8)), draw.choice(("500m", "1", "2")), draw.choice([*DIVISIONS])
+    made = deployment(name, queue, replicas=replicas, cpu=cpu, division=division)
+    await system.create(kinds.DEPLOYMENTS, made)
+    await asyncio.sleep(draw.choice((20, 120, 400)))
+    if draw.random() < 0.5:
+        await system.merge(kinds.DEPLOYMENTS, (NAMESPACE, name), {"spec": {"replicas": draw.choice((0, 1, 3, 6))}})
+        await asyncio.sleep(draw.choice((20, 120)))
+    await system.delete(kinds.DEPLOYMENTS, (NAMESPACE, name))
 
 
 def trainer(queue: str, *, pods: int, cpu: str) -> Object:
@@ -214,6 +280,25 @@ async def resize_job(system: System, draw: random.Random) -> None:
         await system.merge(kinds.JOBS, key, {"spec": {"tasks": grown, "minAvailable": 1}})
 
 
+async def command(system: System, kind: Kind, key: Key, action: str) -> None:
+    """Create a Command about an object."""
+    obj = system.server.objects(kind).get(key)
+    if obj is None:
+        return
+    target = {"apiVersion": kind.api_version, "kind": kind.name, "name": key[1], "uid": obj["metadata"]["uid"]}
+    name = f"{action.lower()}-{system.random.getrandbits(40):x}"
+    metadata = {"name": name, "namespace": key[0] or "default"}
+    await system.create(kinds.COMMANDS, {"metadata": metadata, "action": action, "target": target})
+
+
+async def abort_job(system: System, draw: random.Random) -> None:
+    """Abort a job and resume it later, perhaps before it has ended."""
+    if key := _any(system, kinds.JOBS, draw, "job-"):
+        await command(system, kinds.JOBS, key, "AbortJob")
+        await asyncio.sleep(draw.choice((0, 2, 30, 120)))
+        await command(system, kinds.JOBS, key, "ResumeJob")
+
+
 # -- operators ----------------------------------------------------------------------
 
 
@@ -241,6 +326,12 @@ async def guarantee_queue(system: System, draw: random.Random) -> None:
 async def close_queue(system: System, draw: random.Random) -> None:
     state = draw.choice(("Closed", "Open"))
     await system.merge(kinds.QUEUES, ("", draw.choice(LEAVES)), {"status": {"state": state}}, "/status")
+
+
+async def command_queue(system: System, draw: random.Random) -> None:
+    """Close or open a queue, with those below it, by a Command."""
+    action = draw.choice(("CloseQueue", "OpenQueue"))
+    await command(system, kinds.QUEUES, ("", draw.choice((*LEAVES, "research"))), action)
 
 
 async def delete_queue(system: System, draw: random.Random) -> None:
@@ -326,6 +417,14 @@ async def change_cluster(system: System, draw: random.Random) -> None:
     await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(capacity)})
 
 
+async def refuse_works(system: System, draw: random.Random) -> None:
+    """Let a cluster refuse all Works for some time."""
+    name = draw.choice(sorted(CLUSTERS))
+    await describe_cluster(system, name, **{REFUSE_WORKS: "its quota is exceeded"})
+    await asyncio.sleep(draw.choice((10, 120)))
+    await describe_cluster(system, name, **{REFUSE_WORKS: None})
+
+
 async def leave_cluster(system: System, draw: random.Random) -> None:
     await system.delete(kinds.CLUSTERS, ("", draw.choice(sorted(CLUSTERS))))
 
@@ -344,7 +443,8 @@ async def create_cluster(system: System, name: str) -> None:
 async def restore_cluster(system: System, name: str, capacity: Mapping[str, str]) -> None:
     """Give a cluster its capacity, and nothing else that uses it; it changes, so that no job avoids it (R1)."""
     await system.merge(kinds.CLUSTERS, ("", name), {"metadata": {"labels": {"restored": str(int(system.loop.time()))}}})
-    await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), EXTERNAL: None, READY: None})
+    usual = dict.fromkeys((EXTERNAL, READY, REFUSE_WORKS))
+    await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), **usual})
 
 
 TENANTS: Mapping[str, Action] = {
@@ -352,6 +452,8 @@ TENANTS: Mapping[str, Action] = {
     "submit-burst": submit_burst,
     "submit-rivals": submit_rivals,
     "submit-impossible-job": submit_impossible_job,
+    "submit-placed-job": submit_placed_job,
+    "run-deployment": run_deployment,
     "submit-hyperjob": submit_hyperjob,
     "submit-claimed-workload": submit_claimed_workload,
     "delete-claim": delete_claim,
@@ -360,11 +462,13 @@ TENANTS: Mapping[str, Action] = {
     "delete-hyperjob": delete_hyperjob,
     "replace-job": replace_job,
     "resize-job": resize_job,
+    "abort-job": abort_job,
 }
 OPERATORS: Mapping[str, Action] = {
     "change-queue": change_queue,
     "guarantee-queue": guarantee_queue,
     "close-queue": close_queue,
+    "command-queue": command_queue,
     "delete-queue": delete_queue,
     "create-queue": create_queue,
     "change-class": change_class,
@@ -373,6 +477,7 @@ OPERATORS: Mapping[str, Action] = {
     "fill-cluster": fill_cluster,
     "fail-cluster": fail_cluster,
     "change-cluster": change_cluster,
+    "refuse-works": refuse_works,
     "leave-cluster": leave_cluster,
     "join-cluster": join_cluster,
 }
@@ -389,6 +494,9 @@ _RATES: Mapping[str, float] = {
     "delete-hyperjob": 3,
     "replace-job": 3,
     "resize-job": 4,
+    "submit-placed-job": 6,
+    "run-deployment": 12,
+    "abort-job": 4,
 }
 """Operations of tenants per hour of activity, which is half of the time."""
 _RATE_OF_OPERATORS = 2.0

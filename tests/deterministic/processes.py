@@ -8,10 +8,9 @@ import contextvars
 import random
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from aiohttp import web
 
@@ -29,7 +28,9 @@ from webhook.queue_cache import QueueCache
 from webhook.settings import WebhookSettings
 from webhook.watchers import ControlPlaneWatcher, PublishedBundle
 
+T = TypeVar("T")
 URL_OF_SERVER = "http://apiserver"
+_RESTART_SECONDS = 10
 _ACCESS = ApiServerAccess(URL_OF_SERVER, None, None, None, None)
 
 Report = Callable[[str], None]
@@ -121,8 +122,16 @@ class Process:
         """Kill it and wait for its end."""
         self.kill()
         if self._task is not None:
-            with suppress(asyncio.CancelledError):
-                await asyncio.wait((self._task,))
+            await asyncio.wait((self._task,))
+
+
+async def _until_valid(read: Callable[[], T]) -> T:
+    """Return what *read* returns; while the configuration is invalid, the process is restarted again and again."""
+    while True:
+        try:
+            return read()
+        except ValueError:
+            await asyncio.sleep(_RESTART_SECONDS)
 
 
 def _describe(error: BaseException) -> str:
@@ -158,8 +167,7 @@ def controller_process(network: Network, name: str, configuration: Path, *, fail
 
     async def main() -> None:
         file = ConfigurationFile(configuration)
-        with suppress(ValueError):
-            file.read()
+        await _until_valid(file.read)
         api = client(network, name, user_agent="volcano-global-controller", timeouts=timeouts)
         hyperjob_api = client(network, name, user_agent="volcano-global-hyperjobs", timeouts=timeouts)
         running.controller = Controller(settings, file, api, for_hyperjobs=hyperjob_api)
@@ -193,10 +201,7 @@ class WebhookProcess:
     async def _main(self) -> None:
         settings = WebhookSettings(admission_configuration=self._configuration)
         queues = QueueCache()
-        try:
-            configuration = Configuration(self._configuration)
-        except ValueError:
-            configuration = Configuration(None)
+        configuration = await _until_valid(lambda: Configuration(self._configuration))
         app = App(settings, admission_handlers(configuration, queues), lambda: None)
         api = client(self._network, "webhook", user_agent="volcano-global-webhook")
         watcher = ControlPlaneWatcher(api, queues, PublishedBundle(settings.webhook_configuration))
@@ -255,7 +260,7 @@ class _ReviewRequest:
 
 def karmada_process(network: Network, *, failed: Report) -> Process:
     """Return the stand-in for Karmada, not started."""
-    settings = StandInSettings(template=("volcano-job",), run_time=60, status_period=5)
+    settings = StandInSettings(template=("volcano-job", "deployment"), run_time=60, status_period=5)
 
     async def main() -> None:
         api = client(network, "karmada", user_agent="karmada-stand-in")

@@ -22,8 +22,18 @@ from tests.deterministic.clock import simulate
 from tests.deterministic.faults import Faults
 from tests.deterministic.judge import Judge, describe
 from tests.deterministic.objects import Kind, Object, path_of
-from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES, Operation
+from tests.deterministic.operations import (
+    CLASSES,
+    CLUSTERS,
+    DIVISIONS,
+    HOSTILE,
+    PLACEMENT,
+    PLACEMENTS,
+    QUEUES,
+    Operation,
+)
 from tests.deterministic.system import NAMESPACE, System, wait_until
+from tests.rig.binding_state import parse_binding
 
 HOUR = 3600
 ACTIVE_SECONDS = 1800
@@ -37,6 +47,8 @@ _QUIET_SECONDS = 60
 _AUDIT_SECONDS = 900
 """Every object of which an event was lost is found within this time after the faults, and written where it needs to."""
 _CLEANUP_SECONDS = 60
+_COMMAND_SECONDS = 60
+"""A Command is executed within this time after the faults."""
 _CALM_EVERY = 4
 _RESTORE_ATTEMPTS = 120
 _RESTORE_SECONDS = 5
@@ -170,10 +182,18 @@ class _Run:
             await system.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": dict(spec)})
         for name in CLUSTERS:
             await operations.create_cluster(system, name)
-        selector = {"apiVersion": kinds.JOBS.api_version, "kind": kinds.JOBS.name}
-        spread = {"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}
-        spec = {"resourceSelectors": [selector], "placement": {"spreadConstraints": [spread]}}
-        await system.create(kinds.POLICIES, {"metadata": {"name": "jobs", "namespace": NAMESPACE}, "spec": spec})
+        for name, placement in PLACEMENTS.items():
+            await self._create_policy(f"{name or 'usual'}-jobs", kinds.JOBS, name, placement)
+        for name, division in DIVISIONS.items():
+            placement = {"replicaScheduling": {"replicaSchedulingType": "Divided", **division}}
+            await self._create_policy(f"{name}-deployments", kinds.DEPLOYMENTS, name, placement)
+
+    async def _create_policy(self, name: str, kind: Kind, label: str, placement: Object) -> None:
+        """Create a policy for the objects of *kind*, or those with a *label*."""
+        labels = {"labelSelector": {"matchLabels": {PLACEMENT: label}}} if label else {}
+        selector = {"apiVersion": kind.api_version, "kind": kind.name, **labels}
+        spec = {"resourceSelectors": [selector], "placement": placement}
+        await self.system.create(kinds.POLICIES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
 
     async def _hour(self, hour: int) -> None:
         system = self.system
@@ -235,6 +255,7 @@ class _Run:
         system.karmada.start()
         # A cluster may have shrunk at the moment of an admission; the job returns after twice this time (R1).
         system.configure(startupTimeout="5m")
+        await self._resume_aborted_jobs()
         written = (kinds.JOBS, kinds.BINDINGS, kinds.HYPERJOBS, kinds.DATA_SOURCE_CLAIMS, kinds.QUEUES, kinds.CLUSTERS)
         for kind in written:
             for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
@@ -245,6 +266,16 @@ class _Run:
         for name, capacity in CLUSTERS.items():
             await operations.create_cluster(system, name)
             await operations.restore_cluster(system, name, capacity)
+
+    async def _resume_aborted_jobs(self) -> None:
+        """Resume the jobs that a Command has aborted, also one that is only executed now."""
+        system = self.system
+        await wait_until(lambda: not system.server.objects(kinds.COMMANDS), _COMMAND_SECONDS)
+        await asyncio.sleep(_COMMAND_SECONDS)
+        for obj in list(system.server.objects(kinds.BINDINGS).values()):
+            binding = parse_binding(obj)
+            if binding.record.get("aborted"):
+                await operations.command(system, kinds.JOBS, binding.job, "ResumeJob")
 
     async def _restore_queues(self) -> None:
         """Restore all queues, again where the webhook denies one.
@@ -298,12 +329,12 @@ class _Run:
     async def _clean(self, judge: Judge) -> None:
         """Delete all jobs; nothing of them may remain."""
         system, server = self.system, self.system.server
-        for kind in (kinds.HYPERJOBS, kinds.JOBS, kinds.DATA_SOURCE_CLAIMS):
+        for kind in (kinds.HYPERJOBS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.DATA_SOURCE_CLAIMS):
             for key in sorted(server.objects(kind)):
                 await system.delete(kind, key)
 
         def left() -> list[str]:
-            owners = (kinds.HYPERJOBS, kinds.JOBS, kinds.BINDINGS, kinds.DATA_SOURCE_CLAIMS)
+            owners = (kinds.HYPERJOBS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.BINDINGS, kinds.DATA_SOURCE_CLAIMS)
             bindings = server.objects(kinds.BINDINGS)
             # A Work without a binding stays: Karmada's cache did not contain it when it deleted the binding's Works.
             works = [

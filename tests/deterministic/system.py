@@ -93,9 +93,9 @@ class System:
 
     @property
     def unanswered(self) -> set[str]:
-        """Names of the objects with a write that was not answered, of jobs instead of their bindings."""
+        """Names of the objects with a write that was not answered, of templates instead of their bindings."""
         targets = (self.server.target(path) for path in self.network.unanswered)
-        return {target.name.removesuffix("-job") for target in targets if target is not None}
+        return {template_name(target.name) for target in targets if target is not None}
 
     def _record(self, change: Change) -> None:
         head = f"{self.loop.time()!r} {change.version} {change.kind.plural} {change.key}"
@@ -150,6 +150,7 @@ class System:
             {"system": DATA_SYSTEM, "name": name, "clusters": list(clusters)} for name, clusters in locations.items()
         ]
         options["dataSources"] = {"static": static}
+        options["integrations"] = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
         self.configurations.append((self.loop.time(), options))
         self.configuration_file.write_text(_CONFIGURATION + yaml.safe_dump(options))
 
@@ -158,6 +159,7 @@ class System:
         for name in ("karmada-system", "default", NAMESPACE):
             await self.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         text = (ROOT / "charts/volcano-global/files/webhooks.yaml").read_text()
+        text = text.replace("['batch.volcano.sh/Job']", "['batch.volcano.sh/Job', 'apps/Deployment']")
         for document in yaml.safe_load_all(text):
             for webhook in document["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = "Q0E="
@@ -194,6 +196,11 @@ class System:
             self.server.handle(due)
         for kind in (kinds.EVENTS, kinds.CORE_EVENTS):
             self.server.expire(kind, timestamp(self.loop.time() - _EVENT_SECONDS))
+
+
+def template_name(name: str) -> str:
+    """Return the name of the template of a binding, or that of another object unchanged."""
+    return name.removesuffix("-job").removesuffix("-deployment")
 
 
 async def wait_until(done: Callable[[], bool], seconds: float, *, every: float = 1) -> bool:

@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from tests.rig import requests
-from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.binding_state import BindingState, observe, parse_binding
 from tests.rig.history import Change, Key
 from tests.rig.observed_usage import ROOT, ObservedUsage, limits_of, placement
 
@@ -40,10 +40,12 @@ class _Usage:
     asked: requests.Amounts
     is_anywhere: bool = False
     """Whether its cluster is not known, so that it may be any."""
+    copies: int = 1
+    """How often its template may run there."""
 
     def of(self, resource: str, *, cluster: str = "", queue: str = "") -> Any:
         if self.is_anywhere:
-            there = int(bool(cluster) or queue in self.queues)
+            there = self.copies * int(bool(cluster) or queue in self.queues)
         else:
             there = self.clusters.count(cluster) if cluster else len(self.clusters) * (queue in self.queues)
         return self.asked.get(resource, 0) * there
@@ -63,8 +65,8 @@ class AdmissionOrder:
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool]
     """Whether the order between two times depended on no fair shares."""
-    claims_data: Callable[[str], bool]
-    """Whether a job, by name, may wait for its data."""
+    is_placed_freely: Callable[[str], bool]
+    """Whether a job, by name, can use each cluster that its binding's affinity names."""
     _limits_changed_at: float = float("-inf")
     """Last change of a limit or of a PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class AdmissionOrder:
             (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
             self._since[change.key] = change.at
         elif change.kind == "resourcebindings":
-            now = parse_binding(change.after) if change.after is not None else None
+            now = observe(before, change.after) if change.after is not None else None
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
             if before is not None and before.holds and (now is None or not now.holds):
                 # Until a cluster has reported it, Karmada may be placing it once more.
@@ -130,7 +132,9 @@ class AdmissionOrder:
         # Those of the same plan may have been decided after it and written before; a gang needs less than its charge.
         together = {admission.seen.uid for admission in self.admissions if admission.decided == ours.decided}
         before_it = [
-            self._hold(holder, at) for holder in self.usage.holders() if holder.uid not in {after.uid, *together}
+            self._hold(holder, at, knows_division=True)
+            for holder in self.usage.holders()
+            if holder.uid not in {after.uid, *together}
         ]
         perhaps_held = list(self._perhaps_held(after, before_it, horizon, at))
         for item in waiting:
@@ -189,7 +193,7 @@ class AdmissionOrder:
                 and not binding.dispatch_suspended
                 and binding.has_policy
                 and binding.job[1] not in self.with_failed_writes
-                and not self.claims_data(binding.job[1])
+                and self.is_placed_freely(binding.job[1])
                 and not (binding.is_terminating or binding.clusters or binding.listed or binding.record)
             )
             if not is_free or binding.job not in self._jobs or self._since.get(binding.job, at) >= horizon:
@@ -228,14 +232,17 @@ class AdmissionOrder:
         value = (self.classes.get(name, 0) if stored is None else stored) if name in self._classes else 0
         return -value, job["metadata"].get("creationTimestamp", ""), binding.job
 
-    def _hold(self, binding: BindingState, at: float) -> _Usage:
+    def _hold(self, binding: BindingState, at: float, *, knows_division: bool = False) -> _Usage:
+        """Return what a workload uses; a divided one may use all in any cluster, unless its division is known."""
         asked = self.usage.charges.get(binding.uid) or self.usage.requests_of(binding)
         grown = self.usage.requests_of(binding)
         most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
         # A workload that was admitted and has lost its cluster is charged where it was.
         clusters = placement(binding)
-        is_anywhere = not clusters and binding.uid in self.usage.charges
-        return _Usage(self.usage.path(self.usage.queue(binding), at), tuple(clusters), most, is_anywhere)
+        copies = self.usage.copies.get(binding.uid, binding.copies)
+        is_lost = not clusters and binding.uid in self.usage.charges
+        is_anywhere = is_lost or (binding.is_divided and not knows_division)
+        return _Usage(self.usage.path(self.usage.queue(binding), at), tuple(clusters), most, is_anywhere, copies)
 
     def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         """Return whether *waiting* certainly fits, all its pods at once, whatever guarantees are unused."""

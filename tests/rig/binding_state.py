@@ -1,13 +1,14 @@
 """State of a binding for invariant checks, parsed independently of the controller."""
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tests.rig.history import Key
 
 RECORD = "volcano-global.io/admission"
-GATED = ("batch.volcano.sh", "Job")
+DEPLOYMENT = ("apps", "Deployment")
+GATED = {("batch.volcano.sh", "Job"), DEPLOYMENT}
 _OVER = {"Completed", "Failed", "Terminated"}
 _CLAIMS = ("propagationpolicy.karmada.io/permanent-id", "clusterpropagationpolicy.karmada.io/permanent-id")
 
@@ -24,13 +25,20 @@ class BindingState:
     has_policy: bool
     is_terminating: bool
     clusters: tuple[str, ...]
-    is_finished: bool
+    """Its clusters, each once; of a Deployment once for each of its replicas there."""
     record: dict[str, Any]
     """Admission record for this binding's uid, otherwise empty."""
     listed: tuple[str, ...] = ()
     """The clusters in its status, and those that it is being evicted from."""
+    ended: tuple[str, ...] = ()
+    """The clusters in which its status says that it has ended."""
     running: tuple[str, ...] = ()
     """The clusters in which its status says that it runs."""
+    silent: tuple[str, ...] = ()
+    """The clusters of which its status has no phase, because they refuse its Work."""
+    is_divided: bool = False
+    copies: int = 1
+    """How often its template runs while the number of its clusters is not known; of a Deployment its replicas."""
     affinity: dict[str, Any] = field(default_factory=dict)
     """The affinity to clusters in its placement, empty for all clusters."""
 
@@ -60,9 +68,26 @@ class BindingState:
         return not before.admitted and not was_charged
 
     @property
+    def is_finished(self) -> bool:
+        """Return whether it has ended in each of its clusters."""
+        return bool(self.clusters) and {*self.clusters} <= {*self.ended}
+
+    @property
     def holds(self) -> bool:
         """Return whether it uses capacity: it runs or may start at any time."""
         return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy))
+
+
+def observe(before: BindingState | None, binding: dict[str, Any]) -> BindingState:
+    """Parse *binding*, which was *before*: in a cluster that is silent its phase stays."""
+    after = parse_binding(binding)
+    if before is None or before.uid != after.uid or not after.silent:
+        return after
+    ended, running = (
+        (*now, *(name for name in earlier if name in after.silent and name in after.clusters))
+        for earlier, now in ((before.ended, after.ended), (before.running, after.running))
+    )
+    return replace(after, ended=ended, running=running)
 
 
 _PARSED: dict[int, tuple[dict[str, Any], BindingState]] = {}
@@ -83,21 +108,28 @@ def parse_binding(binding: dict[str, Any]) -> BindingState:
 def _parse(binding: dict[str, Any]) -> BindingState:
     meta, spec = binding["metadata"], binding["spec"]
     group = spec["resource"]["apiVersion"].rpartition("/")[0]
-    clusters = tuple(cluster["name"] for cluster in spec.get("clusters") or ())
+    kind = group, spec["resource"]["kind"]
+    targets, is_divided = spec.get("clusters") or (), kind == DEPLOYMENT
+    clusters = tuple(
+        target["name"] for target in targets for _ in range(target.get("replicas", 0) if is_divided else 1)
+    )
     phases = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
     return BindingState(
         uid=meta["uid"],
         job=(spec["resource"].get("namespace", ""), spec["resource"]["name"]),
-        gated=(group, spec["resource"]["kind"]) == GATED,
+        gated=kind in GATED,
         suspended=(spec.get("suspension") or {}).get("scheduling") is True,
         dispatch_suspended=(spec.get("suspension") or {}).get("dispatching") is True,
         has_policy=any(claim in meta.get("labels", {}) for claim in _CLAIMS),
         is_terminating="deletionTimestamp" in meta,
         clusters=clusters,
-        is_finished=bool(clusters) and all(phases.get(name) in _OVER for name in clusters),
         record=_record(meta),
         listed=(*phases, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
+        ended=tuple(name for name, phase in phases.items() if phase in _OVER),
         running=tuple(name for name, phase in phases.items() if phase == "Running"),
+        is_divided=is_divided,
+        copies=spec.get("replicas", 0) if is_divided else 1,
+        silent=tuple(name for name, phase in phases.items() if not phase),
         affinity=_affinity(spec.get("placement") or {}),
     )
 

@@ -4,6 +4,7 @@ The summary is written only when it changes and has no time, so the exact value 
 first. ``low`` holds for every order of the events, and ``high`` too.
 """
 
+from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -26,7 +27,8 @@ ChargesOf = Callable[[str], tuple[requests.Amounts, requests.Amounts]]
 class _Cluster:
     used: requests.Amounts | None = None
     """Requests of the pods in the summary, with a node or without; ``None`` while there is no summary."""
-    charged: set[str] = field(default_factory=set)
+    charged: dict[str, int] = field(default_factory=dict)
+    """How often the template of each charged binding runs there."""
     running: set[str] = field(default_factory=set)
     """Charged bindings whose pods the summary has counted."""
     freed: list[tuple[float, requests.Amounts]] = field(default_factory=list)
@@ -67,24 +69,26 @@ class ExternalUsage:
         """Apply a change of a binding."""
         uid = before.uid if before is not None else after.uid if after is not None else ""
         is_same = after is not None and after.uid == uid
-        places = set(_places(after, before)) if is_same and after is not None else set()
+        places = Tally(_places(after, before)) if is_same and after is not None else Tally[str]()
         running = set(after.running) if is_same and after is not None else set()
         # Its charge begins or ends to leave, for example with an eviction that takes its time.
         is_turned = is_same and before is not None and after is not None and before.holds != after.holds
         for name, state in list(self._clusters.items()):
             if uid in state.charged and name not in places:
                 self._undo_recent_fall(name, at)
-                state.freed.append((at, self._charges_of(uid)[1]))
-                state.charged.discard(uid)
+                state.freed.append((at, _times(self._charges_of(uid)[1], state.charged.pop(uid))))
                 state.running.discard(uid)
                 _change(state, at)
         for name in places:
             state = self._clusters[name]
-            if is_turned or uid not in state.charged or (name in running) != (uid in state.running):
+            if is_turned or places[name] != state.charged.get(uid) or (name in running) != (uid in state.running):
                 self._refresh(state, at)
                 self._undo_recent_fall(name, at)
                 _change(state, at)
-            state.charged.add(uid)
+            if places[name] < state.charged.get(uid, 0):
+                fewer = state.charged[uid] - places[name]
+                state.freed.append((at, _times(self._charges_of(uid)[1], fewer)))
+            state.charged[uid] = places[name]
             (state.running.add if name in running else state.running.discard)(uid)
         if before is not None and after is not None and not is_same:
             self.apply_binding(None, after, at)
@@ -133,7 +137,10 @@ class ExternalUsage:
         state.freed = [(freed, charge) for freed, charge in state.freed if freed > oldest]
         while state.unseen and state.unseen[0] < at - self._lag:
             state.settled_at = state.unseen.popleft()
-        charges = {uid: self._charges_of(uid) for uid in state.charged}
+        charges = {
+            uid: tuple(_times(amounts, count) for amounts in self._charges_of(uid))
+            for uid, count in state.charged.items()
+        }
         most = requests.add(*(most for _, most in charges.values()))
         least = requests.add(*(least for least, _ in charges.values()))
         counted = requests.add(*(least for uid, (least, _) in charges.items() if uid in state.running))
@@ -155,6 +162,10 @@ class ExternalUsage:
         if (low, high) != (state.low, state.high) or not state.history:
             state.low, state.high = low, high
             state.history.append((at, low, high))
+
+
+def _times(amounts: requests.Amounts, count: int) -> requests.Amounts:
+    return amounts if count == 1 else {name: amount * count for name, amount in amounts.items()}
 
 
 def _change(state: _Cluster, at: float) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTATION
 from tests.rig.admission_order import Admission, AdmissionOrder, find_admissions
 from tests.rig.audit import Request
-from tests.rig.binding_state import RECORD, BindingState, parse_binding
+from tests.rig.binding_state import RECORD, BindingState
 from tests.rig.history import Change, Key
 from tests.rig.hyperjob_invariant import HyperJobChecker
 from tests.rig.observed_usage import LAG, ObservedUsage, placement
@@ -64,8 +64,8 @@ class Evidence:
     """Maximum delay of events until the controller decides, in seconds."""
     is_by_priority: Callable[[float, float], bool] = lambda _, __: True
     """Whether between two times the order depended on priorities and ages only, not on fair shares (O3)."""
-    claims_data: Callable[[str], bool] = lambda _: False
-    """Whether a job, by name, may wait for its data (C6)."""
+    is_placed_freely: Callable[[str], bool] = lambda _: True
+    """Whether a job, by name, can use each cluster that its binding's affinity names, without its data (C6)."""
 
 
 def violations(evidence: Evidence) -> list[str]:
@@ -94,7 +94,7 @@ class InvariantChecker:
             evidence.with_failed_writes,
             evidence.max_event_delay,
             evidence.is_by_priority,
-            evidence.claims_data,
+            evidence.is_placed_freely,
         )
         self._ours = {request.revision for request in evidence.requests if request.done and request.revision}
         self._reported: set[Key] = set()
@@ -109,7 +109,7 @@ class InvariantChecker:
         usage.apply(change)
         mine = by_controller or change.revision in self._ours
         if change.kind == "resourcebindings" and change.after is not None:
-            after = parse_binding(change.after)
+            after = usage.bindings[change.key]
             if after.suspended:
                 self._reported.discard(after.job)
             yield from _over_admitted(usage, change, before=before, after=after)
@@ -146,7 +146,7 @@ def _over_admitted(
             most = usage.queue_limit(name, resource, at)
             if held[resource] > most and _counts(usage, name, resource):
                 yield f"I1 {where} uses {held[resource]} {resource} of queue {name}, more than its limit {most}"
-    for cluster in after.clusters:
+    for cluster in {*after.clusters}:
         for resource in usage.gang(after):
             if (held := _overcommitted(usage, after, cluster, resource, at)) is not None:
                 asked = usage.gang(after)[resource]
@@ -169,8 +169,9 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
         if item.uid != after.uid and not usage.is_unseen(item, at)
     ]
     peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]
-    charges = {item.uid: usage.charges[item.uid].get(resource, 0) for item in [*others, after]}
-    gangs = {item.uid: usage.gang(item).get(resource, 0) for item in [*peers, after]}
+    copies = {item.uid: placement(item).count(cluster) for item in [*others, after]}
+    charges = {uid: usage.charges[uid].get(resource, 0) * count for uid, count in copies.items()}
+    gangs = {item.uid: usage.gang(item).get(resource, 0) * copies[item.uid] for item in [*peers, after]}
     held = sum(charges[item.uid] for item in others if item.uid not in gangs)
     most = usage.free_capacity(cluster, resource, at) - usage.external.least(cluster, resource, at)
     for uid in sorted(gangs, key=lambda uid: charges[uid] - gangs[uid]):

@@ -4,18 +4,20 @@ After a limit is reduced, the earlier value is valid for a moment, because the c
 delay.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections import Counter as Tally
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
 from tests.rig import requests
-from tests.rig.binding_state import BindingState, parse_binding
+from tests.rig.binding_state import BindingState, observe
 from tests.rig.external_usage import ExternalUsage
 from tests.rig.history import Change, Key
 
 #: Decisions may be based on states up to this age, in seconds.
 LAG = 3.0
 ROOT = "root"
+QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 NOTHING: requests.Amounts = {}
 
 
@@ -30,8 +32,8 @@ class ObservedUsage:
         """When each binding, by uid, was last seen admitted."""
         self._placed_at: dict[str, float] = {}
         """When Karmada placed a binding without an admission, by uid: a suspended one, or again a finished one."""
-        self._has_finished: set[str] = set()
-        """Bindings, by uid, that have finished since their admission; those that run again count as resized (D7)."""
+        self._resized: set[str] = set()
+        """Bindings, by uid, that have finished, or run more often, since their admission: what runs is resized (D7)."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self._decided: dict[str, dict[str, Any]] = {}
@@ -39,6 +41,8 @@ class ObservedUsage:
         self._recent_jobs: dict[Key, list[tuple[float, dict[str, Any]]]] = {}
         """Earlier states of each job with the times of their ends, as long as these are within the lag."""
         self.external = ExternalUsage(self._charges_of, lag=lag)
+        self.copies: dict[str, int] = {}
+        """How often the template of each binding, by uid, has run at most since its admission."""
         self._lag = lag
         self._charges: dict[str, requests.Amounts] = {}
         """Charge of each binding that ever used capacity, by cluster."""
@@ -50,7 +54,7 @@ class ObservedUsage:
         """Apply a change."""
         if change.kind == "resourcebindings":
             self._enter_binding(change)
-        elif change.kind == "jobs" and change.after is not None:
+        elif change.kind in {"jobs", "deployments"} and change.after is not None:
             self._keep_recent(change)
             self.jobs[change.key] = change.after
             self._resize(change)
@@ -87,7 +91,7 @@ class ObservedUsage:
         before = self.bindings.pop(change.key, None)
         if before is not None and before.admitted:
             self.admitted_until[before.uid] = change.at
-        after = parse_binding(change.after) if change.after is not None else None
+        after = observe(before, change.after) if change.after is not None else None
         if after is not None and after.holds and after.uid not in self.charges:
             self.charges[after.uid] = self._requests_at_admission(after, change.at)
             if after.uid not in self._charges:
@@ -98,13 +102,16 @@ class ObservedUsage:
             self.charges.pop(before.uid, None)
             self._decided.pop(before.uid, None)
         if after is not None:
+            is_new = after.uid not in self.charges or after.is_admitted_since(before)
+            self.copies[after.uid] = max(after.copies, 0 if is_new else self.copies.get(after.uid, 0))
             if after.is_finished:
-                self._has_finished.add(after.uid)
+                self._resized.add(after.uid)
             if after.is_admitted_since(before):
                 self._placed_at.pop(after.uid, None)
-                self._has_finished.discard(after.uid)
+                self._resized.discard(after.uid)
             elif after.holds and _is_placed_again(before, after):
                 self._placed_at[after.uid] = change.at
+                self._resized.add(after.uid)
             self.bindings[change.key] = after
 
     def _requests_at_admission(self, binding: BindingState, at: float) -> requests.Amounts:
@@ -129,8 +136,9 @@ class ObservedUsage:
 
     def queue(self, binding: BindingState) -> str:
         """Return the queue of its job."""
-        job = self.jobs.get(binding.job)
-        return str((job or {}).get("spec", {}).get("queue") or "default")
+        job = self.jobs.get(binding.job) or {}
+        labels = job.get("metadata", {}).get("labels", {})
+        return str(job.get("spec", {}).get("queue") or labels.get(QUEUE_NAME) or "default")
 
     # -- usage ------------------------------------------------------------
 
@@ -165,13 +173,13 @@ class ObservedUsage:
             *(
                 self.charges[holder.uid]
                 for holder in self.holders()
-                if cluster in holder.clusters or cluster in (holder.record.get("clusters") or ())
+                for _ in range(holder.clusters.count(cluster) or int(cluster in (holder.record.get("clusters") or ())))
             )
         )
 
     def whole(self, binding: BindingState) -> requests.Amounts:
         """Return the charge of *binding* in all its clusters."""
-        return requests.add(*[self.charges.get(binding.uid, NOTHING)] * max(len(binding.clusters), 1))
+        return requests.add(*[self.charges.get(binding.uid, NOTHING)] * (len(binding.clusters) or binding.copies))
 
     def holders(self) -> Iterator[BindingState]:
         """Yield the bindings that use capacity."""
@@ -264,7 +272,7 @@ class ObservedUsage:
         """Yield by how much workloads that run again exceed, at most, the capacity of each cluster."""
         again: dict[str, Fraction] = {}
         for holder in self.holders():
-            if holder.uid in self._has_finished:
+            if holder.uid in self._resized:
                 for name in holder.clusters:
                     again[name] = again.get(name, Fraction(0)) + self.charges[holder.uid].get(resource, Fraction(0))
         for name, amount in again.items():
@@ -297,21 +305,23 @@ class ObservedUsage:
         return [old[-1] if old else None, *(state for seen, state in versions if seen >= at - self._lag)]
 
 
-def placement(binding: BindingState) -> Collection[str]:
+def placement(binding: BindingState) -> Sequence[str]:
     """Return the clusters of *binding*; those that it was admitted to, while Karmada names none."""
-    return binding.clusters or binding.record.get("clusters") or ()
+    return binding.clusters or (binding.record.get("clusters") or () if binding.copies else ())
 
 
 def _is_placed_again(before: BindingState | None, after: BindingState) -> bool:
     if before is None or not before.clusters:
         return after.suspended
-    return before.is_finished and before.clusters != after.clusters
+    if before.is_finished:
+        return before.clusters != after.clusters
+    return bool(Tally(after.clusters) - Tally(before.clusters))
 
 
 def _is_charge(binding: BindingState, amounts: requests.Amounts) -> bool:
     """Return whether the record of *binding* has the charge of *amounts* in each of its clusters."""
     charge = requests.amounts(binding.record.get("charge"))
-    return charge == dict(requests.add(*[amounts] * max(len(binding.clusters), 1)))
+    return charge == dict(requests.add(*[amounts] * (len(binding.clusters) or binding.copies)))
 
 
 def limits_of(obj: Mapping[str, Any] | None) -> Any:
