@@ -272,7 +272,7 @@ class CommandController:
                 )
             return
         notes = {change.queue: f"{change.queue} is {change.state}" for change in changes}
-        self._unwritten = [change for change in changes if not hierarchy.shows(change)]
+        self._unwritten = hierarchy.missing(changes)
         refused = await self._write_changes(self._unwritten)
         notes |= {queue: f"{queue} was not changed: {error.message}" for queue, error in refused.items()}
         reason = f"{command.action}Failed" if refused else command.action
@@ -336,6 +336,8 @@ class CommandController:
         if change.by_parent is not None:
             marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
             await self._api.patch(path, msgspec.json.encode(marked), kind="merge")
+        if change.state is None:
+            return
         status: dict[str, Any] = {"status": {"state": change.state}}
         if change.resource_version is not None:
             status["metadata"] = {"resourceVersion": str(change.resource_version)}

@@ -5,7 +5,7 @@ parent opens together with it.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from controller.api.queues import Queue
 from controller.engine.state.hierarchy import ROOT, QueueState
@@ -26,7 +26,8 @@ class QueueChange:
     """The change to write to one queue."""
 
     queue: str
-    state: QueueState
+    state: QueueState | None
+    """``None`` leaves it unchanged."""
     by_parent: str | None = None
     """Value of the annotation `CLOSED_BY_PARENT`; ``None`` leaves it unchanged."""
     resource_version: int | None = None
@@ -54,11 +55,17 @@ class QueueHierarchy:
         """Return the state in the queue's status; the default is Open."""
         return self.queues[name].state or QueueState.OPEN
 
-    def shows(self, change: QueueChange) -> bool:
-        """Return whether the status and the annotation of the queue are as *change* would make them."""
-        queue = self.queues[change.queue]
-        marked = queue.metadata.annotations.get(CLOSED_BY_PARENT)
-        return queue.state == change.state and change.by_parent in {None, marked}
+    def missing(self, changes: Iterable[QueueChange]) -> list[QueueChange]:
+        """Return *changes* without what the queues show already."""
+        missing = []
+        for change in changes:
+            queue = self.queues[change.queue]
+            state = None if queue.state == change.state else change.state
+            marked = queue.metadata.annotations.get(CLOSED_BY_PARENT)
+            by_parent = None if marked == change.by_parent else change.by_parent
+            if state is not None or by_parent is not None:
+                missing.append(replace(change, state=state, by_parent=by_parent))
+        return missing
 
     def closed_parent(self, name: str) -> str | None:
         """Return the parent of *name* if it is closed or closing."""

@@ -17,8 +17,8 @@ def queue(name: str, parent: str = "", state: str = "", *, by_parent: str | None
     return decode_queue(raw({"metadata": meta, "spec": {"parent": parent}, "status": {"state": state}}))
 
 
-def told(changes) -> list[tuple[str, str, str | None]]:
-    return [(change.queue, change.state.value, change.by_parent) for change in changes]
+def told(changes) -> list[tuple[str, str | None, str | None]]:
+    return [(change.queue, change.state and change.state.value, change.by_parent) for change in changes]
 
 
 @pytest.mark.parametrize(
@@ -51,6 +51,11 @@ def test_descendants_close_with_queue_and_are_annotated():
         ("b", "Closed", "true"),
         ("c", "Closing", "true"),
     ]
+
+
+def test_only_what_the_queues_do_not_show_is_written():
+    hierarchy = QueueHierarchy.of([queue("a", state="Open"), queue("b", "a", "Open", by_parent="true")])
+    assert told(hierarchy.missing(open_queue(hierarchy, "a"))) == [("b", None, "false")]
 
 
 def test_only_descendants_closed_with_queue_open_with_it():
