@@ -37,6 +37,7 @@ class BindingState:
     silent: tuple[str, ...] = ()
     """The clusters of which its status has no phase, because they refuse its Work."""
     is_divided: bool = False
+    """Whether it is of a Deployment, whose replicas Karmada divides."""
     copies: int = 1
     """How often its template runs while the number of its clusters is not known; of a Deployment its replicas."""
     affinity: dict[str, Any] = field(default_factory=dict)

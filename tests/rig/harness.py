@@ -226,7 +226,7 @@ class Harness:
         await self.history.reached(await present(self.plane.etcd.url))
 
         async def counts() -> tuple[int, float]:
-            gated = [binding for binding in self.bindings().values() if binding.gated]
+            gated = [binding for binding in self.bindings().values() if binding.gated and not binding.is_divided]
             pending = sum(binding.suspended and not binding.is_finished for binding in gated)
             return pending, await self.controller.metric("volcano_global_pending_workloads_by_reason")
 
