@@ -30,6 +30,7 @@ from controller.cache.translate.units import (
     parse_resources,
     require_few_resources,
     to_milliseconds,
+    without_frames,
 )
 from controller.engine.state.clusters import (
     Affinity,
@@ -326,8 +327,7 @@ def _read_placement(asked: wire.Placement | None) -> Placement | PlacementError:
     try:
         return translate_placement(asked)
     except PlacementError as error:
-        # Without the frames of its traceback, which hold the placement.
-        return PlacementError(str(error))
+        return without_frames(error)
 
 
 def _has_policy(meta: ObjectMeta) -> bool:
@@ -354,8 +354,7 @@ def _count_requests(spec: wire.BindingSpec) -> WorkloadRequests | AmountError | 
         replica = require_few_resources(_pod_requests(spec.replica_requirements, "spec.replicaRequirements"))
         replicas = _require_non_negative(spec.replicas, "spec.replicas")
     except AmountError as error:
-        # Without the frames of its traceback, which hold all amounts.
-        return AmountError(str(error))
+        return without_frames(error)
     return WorkloadRequests(positive(scale(replica, replicas)), pods=(replica,) if replicas else (), replicas=replicas)
 
 

@@ -49,6 +49,7 @@ from controller.cache.translate.units import (
     parse_resources,
     require_few_resources,
     to_milliseconds,
+    without_frames,
 )
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import ClusterName
@@ -251,8 +252,7 @@ def _job_requests(spec: wire.JobSpec) -> RequestsOrError:
         job = _job_template(spec)
         requests = require_few_resources(total_requests(job))
     except AmountError as error:
-        # Without the frames of its traceback, which hold the whole template.
-        return AmountError(str(error))
+        return without_frames(error)
     classes = {task.pod.priority_class for task in job.tasks} - {""}
     return WorkloadRequests(
         requests,
@@ -378,8 +378,7 @@ def _integration_requests(replicated: Sequence[_ReplicatedPod]) -> RequestsOrErr
         job = JobTemplate(tuple(starmap(_integration_task, zip(replicated, pods, strict=True))))
         requests = require_few_resources(total_requests(job))
     except AmountError as error:
-        # Without the frames of its traceback, which hold the whole template.
-        return AmountError(str(error))
+        return without_frames(error)
     return WorkloadRequests(
         requests,
         pods=pod_requests(job),

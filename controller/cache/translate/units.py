@@ -3,10 +3,12 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
+from typing import TypeVar
 
 from controller.api.quantity import QuantityError, format_quantity, parse_quantity
 from controller.engine.state.resources import Resources
 
+E = TypeVar("E", bound=ValueError)
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
 #: Maximum number of resources of a workload: each is compared with every cluster and queue that may have it.
@@ -18,6 +20,11 @@ _END = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MILLISECOND
 
 class AmountError(ValueError):
     """An invalid or negative quantity; the message names its field."""
+
+
+def without_frames(error: E) -> E:
+    """Return *error* to be stored, without its traceback, of which the frames hold the whole object that was read."""
+    return type(error)(str(error))
 
 
 def parse_resources(quantities: Mapping[str, str | int | float], where: str) -> Resources:
