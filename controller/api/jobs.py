@@ -200,6 +200,11 @@ def parse_running_estimate(text: str) -> int:
     return round(seconds)
 
 
+def default_task_name(index: int) -> str:
+    """Return the name that Volcano's webhook gives to a task without one, by its place in the list."""
+    return f"default{index}"
+
+
 def plugin_argument(arguments: Sequence[str], name: str) -> str:
     """Return the value of the flag *name* among a plugin's arguments, empty without it; the last one counts.
 

@@ -180,7 +180,7 @@ class JobSpec(PassthroughModel):
         changes: dict[str, Any] = {"plugins": {**plugins, **self.plugins}} if plugins else {}
         if not all(task.name for task in self.tasks):
             changes["tasks"] = tuple(
-                task if task.name else task.model_copy(update={"name": f"default{index}"})
+                task if task.name else task.model_copy(update={"name": jobs.default_task_name(index)})
                 for index, task in enumerate(self.tasks)
             )
         return self.model_copy(update=changes) if changes else self

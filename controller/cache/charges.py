@@ -6,6 +6,7 @@ Pure. The recorded charge counts unless the template requests more (D6, D7); ``s
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
+from controller.api.jobs import default_task_name
 from controller.cache.objects import VOLCANO_JOB, CachedBinding, WorkloadPhase, WorkloadRequests
 from controller.cache.record import AdmissionRecord
 from controller.engine.state.clusters import Assignment, ClusterName
@@ -148,7 +149,7 @@ def _add_excess_pods(
     if requests.job is None:
         return dict(parts)
     # In the cluster Volcano names those without a name.
-    tasks = {task.name or f"default{index}": task for index, task in enumerate(requests.job.tasks)}
+    tasks = {task.name or default_task_name(index): task for index, task in enumerate(requests.job.tasks)}
     by_cluster = dict(parts)
     for reported in binding.progress:
         if reported.cluster not in by_cluster:

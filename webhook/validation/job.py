@@ -16,6 +16,7 @@ import msgspec
 
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
+from controller.api.jobs import default_task_name
 from webhook.queue_cache import QueueCache
 from webhook.review import (
     AdmissionResponse,
@@ -194,7 +195,7 @@ def _default_patch(spec: ReviewedJobSpec, policy: JobPolicy) -> list[Operation]:
     for index, task in enumerate(spec.all_tasks):
         path, pod = f"/spec/tasks/{index}", task.template.spec
         if not task.name:
-            operations.append(Operation("add", f"{path}/name", f"default{index}"))
+            operations.append(Operation("add", f"{path}/name", default_task_name(index)))
         if pod.host_network and not pod.dns_policy:
             operations.append(Operation("add", f"{path}/template/spec/dnsPolicy", HOST_DNS))
         if task.min_available is None:
