@@ -450,8 +450,10 @@ def _without_nulls(value: Any, depth: int = 0) -> Any:
 
 def _spec(resource: Resource, spec: Any) -> HyperJobSpec:
     if resource is HYPERJOBS:
-        return HyperJobSpec.model_validate(spec or {}).with_complete_templates()
-    return BatchHyperJobSpec.model_validate(spec or {}).as_spec().with_complete_templates()
+        parsed = HyperJobSpec.model_validate(spec or {})
+    else:
+        parsed = BatchHyperJobSpec.model_validate(spec or {}).as_spec()
+    return parsed.with_complete_templates()
 
 
 def _format_errors(section: str, error: ValidationError) -> str:
