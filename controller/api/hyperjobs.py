@@ -115,6 +115,8 @@ class PartStatus(_StatusModel):
     world_parts: int = 0
     """The number of parts. This and the two fields above have the values passed to the part's pods."""
     phase: PartPhase
+    completed_by: str = ""
+    """The part whose task has completed the job, where this part was stopped for that; its Job is deleted."""
     running_on: str = ""
     """The cluster it was admitted to."""
     attempt: int = 0

@@ -4,7 +4,7 @@
 encode them again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -76,6 +76,12 @@ class LifecyclePolicy(PassthroughModel):
     events: tuple[Event, ...] | None = None
     exit_code: int | None = None
     timeout: str | None = None
+
+
+def _action(policies: Iterable[LifecyclePolicy]) -> str | None:
+    """Return what happens once a task has completed: the first policy for that event decides."""
+    events = {"TaskCompleted", "*"}
+    return next((one.action for one in policies if events.intersection((one.event, *(one.events or ())))), None)
 
 
 class DependsOn(PassthroughModel):
@@ -193,6 +199,11 @@ class JobSpec(PassthroughModel):
             for plugin, name in LEADER_TASKS.items()
             if plugin in self.plugins
         )
+
+    @property
+    def completing_tasks(self) -> tuple[bool, ...]:
+        """Whether each task completes the job once its pods have succeeded, by a policy of its own or of the job."""
+        return tuple(_action((*(task.policies or ()), *(self.policies or ()))) == "CompleteJob" for task in self.tasks)
 
     @property
     def is_single_instance(self) -> tuple[bool, ...]:

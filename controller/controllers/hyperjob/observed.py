@@ -295,4 +295,6 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
 def next_attempt(part: PartStatus, **changes: object) -> PartStatus:
     """Return *part* pending for a new Job; an existing Job of its name belongs to an earlier attempt."""
     attempt = part.attempt + 1 if has_started(part) else part.attempt
-    return part.model_copy(update={"phase": "Pending", "running_on": "", "attempt": attempt, **changes})
+    return part.model_copy(
+        update={"phase": "Pending", "completed_by": "", "running_on": "", "attempt": attempt, **changes}
+    )

@@ -120,10 +120,11 @@ def _retained(
     """Return the finished parts whose objects stay, so that users can inspect them.
 
     The Job of a part that has left the cluster where it finished would run again, and its pods there no longer exist.
+    That of a part that another one has completed still runs.
     """
     if state.phase in FINISHED and hyperjob.spec.cleanup_policy == "All":
         return {}
-    finished = (part for part in state.parts if part.phase in TERMINAL)
+    finished = (part for part in state.parts if part.phase in TERMINAL and not part.completed_by)
     return {part.name: part for part in finished if not has_moved(part, placement.get(part.name))}
 
 

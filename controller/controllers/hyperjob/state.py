@@ -4,11 +4,12 @@ Pure and level-triggered: earlier decisions are in the HyperJob's status, and th
 objects. A split stays while a part has started and the spec is unchanged; a part in a terminal phase never leaves it.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.hyperjob_validation import MAX_PARTS, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, PartStatus, Phase, SplitStatus
+from controller.api.volcanojobs import JobSpec
 from controller.controllers.hyperjob.children import minimum_parts
 from controller.controllers.hyperjob.observed import (
     TERMINAL,
@@ -120,7 +121,8 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
     known = status.split or SplitStatus()
     if status.is_finished and status.phase:
         return HyperJobState(status.phase, status.message, known)
-    seen = known.model_copy(update={"parts": tuple(with_observation(part, observed) for part in known.parts)})
+    parts = tuple(with_observation(part, observed) for part in known.parts)
+    seen = known.model_copy(update={"parts": _complete_jobs(hyperjob, known.parts, parts)})
     if hyperjob.spec.suspend:
         return HyperJobState("Suspended", SUSPENDED, _stop_parts(seen))
     wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, seen, capacity))
@@ -135,6 +137,37 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return _state_from_parts(hyperjob, tried, reason=reason or _pending_reason(tried, observed), capacity=capacity)
     except SplitError as error:
         return HyperJobState("Pending", f"it cannot be split: {error}", seen, "Invalid", is_valid=False)
+
+
+def _complete_jobs(
+    hyperjob: HyperJob, known: Sequence[PartStatus], parts: Sequence[PartStatus]
+) -> tuple[PartStatus, ...]:
+    """Return *parts* with the unfinished ones completed whose job a task has completed in other parts.
+
+    A task completes its job by a policy, as in one Volcano Job, once all parts with pods of the task have completed. A
+    part of *known* that fails at the same time, as its pods lose their leader, counts as completed.
+    """
+    templates = {job.name: job.template_spec for job in hyperjob.spec.replicated_jobs}
+    completed_by = {
+        name: next(_completing_parts(template, [part for part in parts if part.replicated_job == name]), "")
+        for name, template in templates.items()
+    }
+    return tuple(
+        part.model_copy(update={"phase": "Completed", "completed_by": by})
+        if before.phase not in TERMINAL
+        and part.phase != "Completed"
+        and (by := completed_by.get(part.replicated_job, ""))
+        else part
+        for before, part in zip(known, parts, strict=True)
+    )
+
+
+def _completing_parts(template: JobSpec, parts: Sequence[PartStatus]) -> Iterator[str]:
+    """Yield the first part with each task that has completed its job."""
+    for index, completes in enumerate(template.completing_tasks):
+        own = [part for part in parts if len(part.pods) == len(template.tasks) and part.pods[index]]
+        if completes and own and all(part.phase == "Completed" for part in own):
+            yield own[0].name
 
 
 def _join(violations: Sequence[str]) -> str:

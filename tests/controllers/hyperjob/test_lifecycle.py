@@ -363,3 +363,83 @@ async def test_default_gang_minimum_follows_the_number_of_pods(harness, fields, 
         await (harness.change(replicatedJobs=[job]) if seen else harness.start(document(job)))
         seen.append(harness.job("llm-t-0")["spec"]["minAvailable"])
     assert seen == minimums
+
+
+COMPLETE_JOB = {"event": "TaskCompleted", "action": "CompleteJob"}
+
+
+def led(*, job=(), master=(), worker=(), absent=(), **more):
+    """Return a HyperJob with a master and one worker in its first part, and one worker in its second one."""
+    tasks = (
+        task("master", 1, gpu=0, policies=list(master)),
+        task("worker", 2, policies=list(worker)),
+        task("absent", 0, policies=list(absent)),
+    )
+    split = {"strategy": "ByReplicas", "parts": 2}
+    return document(replicated("t", *tasks, spec={"policies": list(job)}, splitPolicy=split), **more)
+
+
+@pytest.mark.parametrize(
+    ("spec", "completes"),
+    [
+        pytest.param({}, False, id="no-policy"),
+        pytest.param({"master": [COMPLETE_JOB]}, True, id="leader"),
+        pytest.param({"job": [COMPLETE_JOB]}, True, id="job"),
+        pytest.param({"job": [{"events": ["PodEvicted", "*"], "action": "CompleteJob"}]}, True, id="any-event"),
+        pytest.param({"worker": [COMPLETE_JOB]}, False, id="task-in-both-parts"),
+        pytest.param({"absent": [COMPLETE_JOB]}, False, id="task-without-pods"),
+        pytest.param({"job": [COMPLETE_JOB], "master": [{**COMPLETE_JOB, "action": "RestartJob"}]}, False, id="first"),
+        pytest.param({"master": [{**COMPLETE_JOB, "event": "PodFailed"}]}, False, id="other-event"),
+    ],
+)
+async def test_task_completes_all_parts_of_its_job(harness, spec, completes):
+    await harness.start(led(**spec))
+    harness.place("a", "b")
+    await harness.reconcile()
+    harness.report("llm-t-0", "Completed")
+    harness.report("llm-t-1", "Running")
+    await harness.reconcile()
+    assert harness.phases() == ["Completed", "Completed" if completes else "Running"]
+    assert harness.status()["phase"] == ("Completed" if completes else "Running")
+    assert harness.names() == (["llm-t-0"] if completes else ["llm-t-0", "llm-t-1"])
+    parts = harness.status()["split"]["parts"]
+    assert [part.get("completedBy") for part in parts] == [None, "llm-t-0" if completes else None]
+
+
+@pytest.mark.parametrize("phase", ["", "Running", "Failed"])
+async def test_leader_completes_parts_in_any_phase(harness, phase):
+    await harness.start(led(master=[COMPLETE_JOB]))
+    harness.place("a", "b")
+    await harness.reconcile()
+    harness.report("llm-t-0", "Completed")
+    if phase:
+        harness.report("llm-t-1", phase)
+    await harness.reconcile()
+    assert (harness.status()["phase"], harness.status()["message"]) == ("Completed", "2 of 2 parts completed")
+    assert harness.names() == ["llm-t-0"]
+
+
+async def test_part_that_failed_before_its_leader_stays_failed(harness):
+    await harness.start(led(master=[COMPLETE_JOB], failurePolicy={"belowMinimum": "Keep"}))
+    harness.place("a", "b")
+    harness.report("llm-t-1", "Failed")
+    await harness.reconcile()
+    harness.report("llm-t-0", "Completed")
+    await harness.reconcile()
+    assert harness.phases() == ["Completed", "Failed"]
+
+
+async def test_leader_completes_no_other_replicated_job(harness):
+    two = led(master=[COMPLETE_JOB])
+    two["spec"]["replicatedJobs"].append(replicated("other", task()))
+    await harness.start(two)
+    harness.place("a", "b")
+    harness.placements["llm-other-0"] = PartPlacement(("c",))
+    harness.report("llm-t-0", "Completed")
+    harness.report("llm-other-0", "Running")
+    await harness.reconcile()
+    assert harness.phases() == ["Completed", "Completed", "Running"]
+    assert harness.names() == ["llm-other-0", "llm-t-0"]
+    harness.report("llm-other-0", "Completed")
+    await harness.reconcile()
+    assert harness.status()["phase"] == "Completed"
