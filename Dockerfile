@@ -19,10 +19,11 @@ COPY console console
 COPY controller controller
 COPY install install
 COPY webhook webhook
-# Makes the wheel reproducible byte for byte.
+# The time makes the wheel reproducible byte for byte. Without --upgrade, pip leaves out bin/volcano-global, because the
+# folder bin exists.
 ENV SOURCE_DATE_EPOCH=1577836800
 RUN python -m pip wheel --quiet --no-deps --no-build-isolation --wheel-dir /wheel . \
- && python -m pip install --quiet --no-deps --no-compile --target /opt/volcano-global /wheel/*.whl \
+ && python -m pip install --quiet --no-deps --no-compile --upgrade --target /opt/volcano-global /wheel/*.whl \
  && python -m compileall -q --invalidation-mode unchecked-hash /opt/volcano-global
 
 FROM ${BASE}

@@ -1,5 +1,6 @@
 """Tests the image: its contents are locked and reproducible, and it runs unprivileged on a read-only tree."""
 
+import os
 import re
 import subprocess
 import sys
@@ -85,6 +86,17 @@ def test_process_starts_from_the_image_tree(tree, process):
     assert ended.returncode == 0, ended.stderr
     assert "usage" in ended.stdout.lower()
     assert {path: path.stat().st_mtime_ns for path in tree.rglob("*")} == before
+
+
+def test_command_of_the_image_is_the_command_line(tree):
+    (command,) = re.findall(r'^CMD \["([^"]+)", "--help"\]$', STAGES[-1], re.MULTILINE)
+    script = tree / "bin" / command
+    environment = {"PYTHONPATH": str(tree)}
+    ended = subprocess.run(
+        [sys.executable, script, "--help"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (ended.returncode, ended.stdout.partition(" [")[0]) == (0, "Usage: volcano-global"), ended.stderr
+    assert os.access(script, os.X_OK)
 
 
 @pytest.mark.skipif(sandbox.reason_not_possible() is not None, reason=str(sandbox.reason_not_possible()))

@@ -22,7 +22,7 @@ def build_tree(folder: Path) -> Path:
     """Return *folder* with the contents of the image, read-only."""
     shutil.copytree(_requirements(), folder, symlinks=True)
     wheel = build_wheel(folder.parent / f"{folder.name}-wheel")
-    _run([*_PIP, "install", "--no-deps", "--no-compile", "--target", folder, wheel])
+    _run([*_PIP, "install", "--no-deps", "--no-compile", "--upgrade", "--target", folder, wheel])
     _run([sys.executable, "-m", "compileall", "-q", "--invalidation-mode", "unchecked-hash", folder])
     for path in [folder, *folder.rglob("*")]:
         if not path.is_symlink():
