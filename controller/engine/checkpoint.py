@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from controller.engine.engine import Engine
 from controller.engine.policy import Policy
+from controller.engine.reservations.head import BlockedHead
 from controller.engine.reservations.idle import IdleTime
-from controller.engine.reservations.starvation import BlockedHead
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import EstimatesCheckpoint

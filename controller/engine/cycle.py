@@ -19,9 +19,9 @@ from controller.engine.plan import Assume, Evict, Plan, RecordUpdate
 from controller.engine.preemption_pass import admit_with_preemption
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.engine.reservations.advance import AdvanceReservations
+from controller.engine.reservations.head import HeadReservations, StarvationTimers
 from controller.engine.reservations.nominations import Nominations
 from controller.engine.reservations.placement import ReservationPlanner
-from controller.engine.reservations.starvation import HeadReservations, StarvationTimers
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.pending import WorkloadClass, order_key

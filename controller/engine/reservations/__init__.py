@@ -1,1 +1,1 @@
-"""Sets quota and capacity aside: head reservations and nominations."""
+"""Sets quota and capacity aside: head reservations with backfill, nominations and advance reservations."""

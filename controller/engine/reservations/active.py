@@ -3,7 +3,7 @@
 A reservation withholds quota on the path of its queue and capacity on its clusters; the parts of a HyperJob
 share one. It binds all workloads except those with an older reservation, those that end before it can be fulfilled
 (O9), those before it in its fifo queue and, while it would lift its own queue above its fair share, those of queues
-within theirs. ``starvation`` grants and expires them.
+within theirs. ``head`` grants and expires them.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
