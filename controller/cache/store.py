@@ -41,7 +41,7 @@ from controller.cache.requests import (
     claim_requests,
 )
 from controller.cache.start_failures import StartFailures, startup_backoff
-from controller.cache.translate.queues import translate_policy
+from controller.cache.translate.policy import translate_policy
 from controller.cache.unbound_jobs import NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.workload_builder import (
     BuildContext,

@@ -13,7 +13,7 @@ from controller.api.configuration import (
     published_data,
     read_published,
 )
-from controller.cache.translate.queues import translate_policy
+from controller.cache.translate.policy import translate_policy
 from controller.engine.state.clusters import Affinity, NodeShape, Requirement
 
 
