@@ -141,7 +141,7 @@ class Controller:
             self.settings.lease_namespace,
             configuration=lambda: file.current,
             may_write=self._may_write,
-            on_replace=self.store.configuration_replaced,
+            on_replace=self.store.note_former_configuration,
         )
         self.stale_status = StaleStatusController(api, self.store, may_write=self._may_write, clock=clock)
         self.run_times = RunTimesController(

@@ -115,7 +115,7 @@ class Store(ObjectCollections):
         """Values of the PriorityClasses, as of the last synchronization."""
         self._evicted_by_others: set[WorkloadUid] = set()
         """Workloads with a record that admits them, observed suspended and without clusters."""
-        self._requested: dict[WorkloadUid, Literal["abort", "resume"]] = {}
+        self._commanded: dict[WorkloadUid, Literal["abort", "resume"]] = {}
         """Workloads that a Command aborts or resumes, until the record says so."""
         self.conditions: dict[WorkloadUid, frozenset[BindingCondition]] = {}
         """Conditions of bindings at the last update of the engine's state."""
@@ -170,8 +170,8 @@ class Store(ObjectCollections):
         self._notify_change()
         return must_list
 
-    def configuration_replaced(self, configuration: VolcanoGlobalConfiguration) -> None:
-        """Take note of the configuration of a former process, by which the webhook may have suspended bindings."""
+    def note_former_configuration(self, configuration: VolcanoGlobalConfiguration) -> None:
+        """Remember the configuration of a former process, by which the webhook may have suspended bindings."""
         integrations = Integrations(configuration)
         known = [self._integrations, *(earlier for earlier, _ in self._replaced_integrations)]
         if integrations not in known:
@@ -313,12 +313,12 @@ class Store(ObjectCollections):
         """
         result = []
         for binding in self._bindings_of(template, template_uid):
-            requested, is_written = self._requested.get(binding.uid), bool(self._assumed.outcomes(binding.uid))
-            if is_aborted(binding) or (requested == "abort" and is_written):
+            commanded, is_written = self._commanded.get(binding.uid), bool(self._assumed.outcomes(binding.uid))
+            if is_aborted(binding) or (commanded == "abort" and is_written):
                 # Its abort is recorded, or perhaps being written.
-                self._requested[binding.uid] = "resume"
-            elif requested is not None and not is_written:
-                del self._requested[binding.uid]
+                self._commanded[binding.uid] = "resume"
+            elif commanded is not None and not is_written:
+                del self._commanded[binding.uid]
             else:
                 continue
             result.append(binding.uid)
@@ -326,10 +326,10 @@ class Store(ObjectCollections):
         self._notify_change()
         return bool(result)
 
-    def forget_requests(self) -> None:
+    def forget_commands(self) -> None:
         """Forget which workloads Commands abort or resume, after losing leadership."""
-        self.mark_changed(self._requested)
-        self._requested.clear()
+        self.mark_changed(self._commanded)
+        self._commanded.clear()
 
     def abort(self, template: TemplateKey, template_uid: str = "") -> bool:
         """Abort the workloads of a template that are pending or were admitted here; return whether there are any.
@@ -340,9 +340,9 @@ class Store(ObjectCollections):
             binding.uid
             for binding in self._bindings_of(template, template_uid)
             if needs_admission(binding, self._integrations)
-            and (may_be_aborted(binding) or self._requested.get(binding.uid) == "resume")
+            and (may_be_aborted(binding) or self._commanded.get(binding.uid) == "resume")
         ]
-        self._requested |= dict.fromkeys(result, "abort")
+        self._commanded |= dict.fromkeys(result, "abort")
         self.mark_changed(result)
         self._notify_change()
         return bool(result)
@@ -486,8 +486,8 @@ class Store(ObjectCollections):
             outcomes,
             backoff=self._backoff(binding, now),
             placeable_until=placeable_until,
-            retry_requested=self._requested.get(uid) == "resume",
-            abort_requested=self._requested.get(uid) == "abort",
+            retry_requested=self._commanded.get(uid) == "resume",
+            abort_requested=self._commanded.get(uid) == "abort",
             has_run=self.start_failures.has_run(binding),
             has_run_before=self.start_failures.has_run_before(binding),
             excluded_clusters=excluded.names,
@@ -534,14 +534,14 @@ class Store(ObjectCollections):
             self._track_unbound(before.template)
         if before is not None and (after is None or before.uid != after.uid):
             self._by_uid.pop(before.uid, None)
-            self._requested.pop(before.uid, None)
+            self._commanded.pop(before.uid, None)
             self._assumed.forget(before.uid)
             self._quarantined.pop(before.uid, None)
             self._changed_workloads[before.uid] = None
         if after is not None:
-            requested = self._requested.get(after.uid)
-            if requested and not (is_aborted if requested == "resume" else may_be_aborted)(after):
-                del self._requested[after.uid]
+            commanded = self._commanded.get(after.uid)
+            if commanded and not (is_aborted if commanded == "resume" else may_be_aborted)(after):
+                del self._commanded[after.uid]
             self._by_uid[after.uid] = after
             if before is None or (before.uid, before.template) != (after.uid, after.template):
                 self._uids_by_template.add(after.template, after.uid)

@@ -149,7 +149,7 @@ class AdmissionLoop:
 
     def on_leadership_lost(self) -> None:
         """Start with a new state: another leader decides and publishes reasons until this process leads again."""
-        self._store.forget_requests()
+        self._store.forget_commands()
         self._reset_state()
 
     async def run(self) -> NoReturn:

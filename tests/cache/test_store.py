@@ -252,7 +252,7 @@ def test_binding_that_a_former_process_gated_is_resumed():
     upsert(store, ("bindings", binding("j1")))
     store.sync_to(FakeEventHandler(), 0)
     assert not store.conditions
-    store.configuration_replaced(VolcanoGlobalConfiguration())
+    store.note_former_configuration(VolcanoGlobalConfiguration())
     store.sync_to(FakeEventHandler(), 0)
     assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
 
@@ -576,7 +576,7 @@ def test_requests_of_commands_are_forgotten_with_the_leadership():
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
     assert store.abort(next(iter(store.bindings)).template)
     received(store)
-    store.forget_requests()
+    store.forget_commands()
     assert received(store).workloads["rb-j1"].hold is None
 
 
