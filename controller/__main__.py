@@ -26,7 +26,7 @@ from controller.controllers.published_configuration.controller import Configurat
 from controller.controllers.queue_commands.controller import CommandController, command_dependencies
 from controller.controllers.queue_status.controller import QueueStatusController, QueueStatusDependencies
 from controller.controllers.run_times.controller import RunTimesController
-from controller.controllers.status_cleanup.controller import StaleStatusController
+from controller.controllers.stale_status.controller import StaleStatusController
 from controller.controllers.webhook_config.controller import (
     DesiredConfigFile,
     WebhookConfigController,

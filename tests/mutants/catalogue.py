@@ -413,12 +413,12 @@ _MUTANTS = {
             "tests/engine/test_resize.py",
         ),
     },
-    "controller.controllers.status_cleanup.controller": {
+    "controller.controllers.stale_status.controller": {
         "correct-status-of-admitted-workload": (
             "StaleStatusController._patch_statuses",
             "not has_left_clusters(manifest)",
             "False",
-            "tests/controllers/status_cleanup/test_controller.py",
+            "tests/controllers/stale_status/test_controller.py",
         ),
     },
     "controller.controllers.job_status.controller": {

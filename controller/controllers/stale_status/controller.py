@@ -16,7 +16,7 @@ from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, JOBS, RESOURCE_BINDIN
 from controller.api.meta import decode_deeply_nested
 from controller.cache.objects import VOLCANO_JOB, CachedBinding
 from controller.cache.store import Store
-from controller.controllers.status_cleanup.stale_status import (
+from controller.controllers.stale_status.patches import (
     binding_status_patch,
     has_left_clusters,
     job_status_patch,
@@ -44,7 +44,7 @@ class StaleStatusController:
         self._store = store
         self._may_write = may_write
         self._clock = clock
-        self._pending = dict[WorkloadUid, int]()
+        self._to_correct = dict[WorkloadUid, int]()
         """The workloads to correct, and the time before which they are not tried."""
         self._needs_listing = False
         """Whether this process became the leader and has not listed evicted workloads yet."""
@@ -54,7 +54,7 @@ class StaleStatusController:
     def on_write(self, write: Write, binding: CachedBinding) -> None:
         """Queue the workload that *write* evicts, clears or records as evicted; ignore other writes."""
         if write.effect in {"evict", "clear"} or (write.effect == "note" and _was_evicted(binding)):
-            self._pending[write.uid] = 0
+            self._to_correct[write.uid] = 0
             self._wake.set()
 
     def on_leading(self) -> None:
@@ -67,7 +67,7 @@ class StaleStatusController:
         while True:
             await self._wake.wait()
             self._wake.clear()
-            while (self._pending or self._needs_listing) and self._may_write():
+            while (self._to_correct or self._needs_listing) and self._may_write():
                 self._list_evicted()
                 await self._reconcile_all()
                 await asyncio.sleep(_POLL_SECONDS)
@@ -78,22 +78,22 @@ class StaleStatusController:
             return
         self._needs_listing = False
         for bindings in (self._store.bindings, self._store.cluster_bindings):
-            self._pending.update((binding.uid, 0) for binding in bindings if _was_evicted(binding))
+            self._to_correct.update((binding.uid, 0) for binding in bindings if _was_evicted(binding))
 
     async def _reconcile_all(self) -> None:
         """Check every queued workload once; those that are still terminating or were changed meanwhile stay queued."""
-        for uid, retry_at in tuple(self._pending.items()):
+        for uid, retry_at in tuple(self._to_correct.items()):
             if not self._may_write():
                 return
             binding = self._store.binding(uid)
             if binding is None or not binding.is_suspended or binding.targets:
-                del self._pending[uid]
+                del self._to_correct[uid]
             elif not binding.progress and not binding.evicting_from and retry_at <= self._clock():
                 await self._reconcile(binding)
 
     async def _reconcile(self, binding: CachedBinding) -> None:
         # Not dropped at the end: it may be evicted again meanwhile.
-        del self._pending[binding.uid]
+        del self._to_correct[binding.uid]
         try:
             is_done = await self._patch_statuses(binding)
         except Conflict:
@@ -103,14 +103,14 @@ class StaleStatusController:
         except ApiError as error:
             log.warning("stale status not corrected", namespace=binding.namespace, name=binding.name, error=str(error))
             if error.is_rejection:
-                self._pending.setdefault(binding.uid, self._clock() + _REJECTED_RETRY_MS)
+                self._to_correct.setdefault(binding.uid, self._clock() + _REJECTED_RETRY_MS)
                 return
             is_done = False
             await asyncio.sleep(self._backoff.next_delay(at_least=error.retry_after))
         else:
             self._backoff.reset()
         if not is_done:
-            self._pending.setdefault(binding.uid, 0)
+            self._to_correct.setdefault(binding.uid, 0)
 
     async def _patch_statuses(self, binding: CachedBinding) -> bool:
         """Correct the statuses of *binding*; return whether it has left its clusters, which the cache may not show."""

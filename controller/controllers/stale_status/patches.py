@@ -12,8 +12,8 @@ from controller.cache.translate.units import format_time
 
 Json = Mapping[str, Any]
 
-REASON = StatusReason.EVICTED
-MESSAGE = "evicted by volcano-global; pending admission"
+_REASON = StatusReason.EVICTED
+_MESSAGE = "evicted by volcano-global; pending admission"
 _COUNTS = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
 _PENDING_PHASES = {"", "Pending"}
 
@@ -34,7 +34,7 @@ def job_status_patch(job: Json, now: int) -> Json | None:
     counted = {name: 0 for name in _COUNTS if status.get(name)}
     if str(phase) in _PENDING_PHASES and not counted:
         return None
-    state = {"phase": "Pending", "reason": REASON, "message": MESSAGE, "lastTransitionTime": format_time(now)}
+    state = {"phase": "Pending", "reason": _REASON, "message": _MESSAGE, "lastTransitionTime": format_time(now)}
     return {**_precondition(job), "status": {"state": state, **counted}}
 
 
@@ -52,8 +52,8 @@ def _corrected_condition(condition: Json, now: int) -> Json:
     return {
         **condition,
         "status": "False",
-        "reason": REASON,
-        "message": MESSAGE,
+        "reason": _REASON,
+        "message": _MESSAGE,
         "lastTransitionTime": format_time(now),
     }
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.cache.store import Store
-from controller.controllers.status_cleanup.controller import StaleStatusController
-from controller.controllers.status_cleanup.stale_status import binding_status_patch, job_status_patch
+from controller.controllers.stale_status.controller import StaleStatusController
+from controller.controllers.stale_status.patches import binding_status_patch, job_status_patch
 from controller.kube.errors import Invalid, NotFound
 from tests.cache import objects
 from tests.deterministic.clock import simulate
