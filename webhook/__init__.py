@@ -1,1 +1,1 @@
-"""The admission webhook: pauses new bindings before Karmada sees them."""
+"""The admission webhook: suspends new bindings, and reviews Jobs, HyperJobs, Queues and DataSourceClaims."""

@@ -1,6 +1,6 @@
 """Models of the VolcanoGlobalConfiguration, with validation and error messages.
 
-Both the controller and the webhook read it.
+Controller and webhook read its file; console and command line read what the controller has published.
 """
 
 import hashlib

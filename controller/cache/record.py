@@ -1,4 +1,4 @@
-"""The admission record: one annotation on the binding, which only the controller and the webhook write.
+"""The admission record: one annotation on the binding, which only the controller writes.
 
 An unreadable record is ignored and reported. A record with the UID of another binding, from a copy or a restored
 backup, does not count.

@@ -32,7 +32,7 @@ V = TypeVar("V")
 
 
 class SharedResults(Generic[K, V]):
-    """Results that the workload classes of a gang share; they are valid for one state."""
+    """Results by key, each found once in one state: for example for a gang, not for each class of its parts."""
 
     def __init__(self) -> None:
         self._state: Hashable = None

@@ -111,7 +111,8 @@ class Refusal:
     queue: str | None = None
     cluster: str | None = None
     subject: str | None = None
-    """A name that is neither queue nor cluster: a PriorityClass, a namespace, a part of a gang."""
+    """A fact that is neither queue nor cluster: a name, such as that of a PriorityClass or of the workload ahead, or a
+    phrase in English that says more than the reason."""
     until: int | None = None
     """When the workload competes again without an event, in milliseconds."""
 

@@ -23,7 +23,7 @@ from controller.kube.errors import ApiError, Conflict, Invalid, NotFound, Unreac
 from controller.kube.timing import Uptime, uptime
 
 _SEPARATOR: Final = "_"
-#: A lease that says more than so many times the own duration was edited by hand: nobody could ever acquire it.
+#: A longer lease than so many times the own duration counts as that long: it was edited by hand, and could block all.
 _MAX_FACTOR: Final = 10
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()

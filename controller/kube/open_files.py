@@ -1,4 +1,4 @@
-"""Raises the number of files that a process may open, connections included, to what its own limits presume."""
+"""Raises the limit of open files, which include connections, so that the limits of connections apply first."""
 
 import resource
 

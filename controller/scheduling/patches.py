@@ -1,7 +1,7 @@
-"""Builds the JSON Patches that carry decisions to bindings.
+"""Builds the patches that carry decisions to bindings.
 
 Pure. Each patch tests the state that the decision is based on, so that a binding that has changed is left alone.
-A patch changes only the suspension, the clusters, eviction tasks and the admission record.
+A patch changes only the suspension, the clusters, eviction tasks, the admission record or the observed affinity term.
 """
 
 from collections.abc import Sequence

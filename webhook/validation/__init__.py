@@ -1,1 +1,1 @@
-"""Answers reviews of Jobs, HyperJobs and Queues by Volcano's defaults and rules."""
+"""Answers reviews of Jobs, HyperJobs, Queues and DataSourceClaims: applies defaults and validates."""

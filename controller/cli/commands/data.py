@@ -1,4 +1,4 @@
-"""The command `data`."""
+"""The `data` command: prints the data sets that workloads claim."""
 
 from controller.cli.commands.options import CommonOptions, with_common_options
 

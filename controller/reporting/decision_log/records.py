@@ -1,4 +1,4 @@
-"""Builds one flat record for each decision, the same in the log, the decision log and its replay.
+"""Builds one flat record for each decision, the same in the process's log, the decision log and its replay.
 
 ``docs/operations/decision-log.md`` describes the fields. Values are copied from the state at once; texts and
 quantities are formatted when the record is written.
