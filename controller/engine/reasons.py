@@ -3,6 +3,7 @@
 Operators rely on the codes. Messages for them are in ``controller.reporting.messages``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -90,6 +91,64 @@ ABOUT_CAPACITY = frozenset(
 EXCEEDS_WHEN_EMPTY = frozenset(
     {Reason.EXCEEDS_QUEUE_LIMIT, Reason.EXCEEDS_TOTAL_CAPACITY, Reason.EXCEEDS_EVERY_CLUSTER}
 )
+
+#: The reasons that end without an action of the user, and the suspension that the user has chosen; events with other
+#: reasons are warnings.
+TRANSIENT = frozenset(
+    {
+        Reason.QUEUE_LIMIT_REACHED,
+        Reason.BLOCKED_BY_GUARANTEE,
+        Reason.BLOCKED_BY_RESERVATION,
+        Reason.BLOCKED_BY_QUEUE_HEAD,
+        Reason.INSUFFICIENT_CAPACITY,
+        Reason.BLOCKED_BY_FAIR_SHARE,
+        Reason.HYPERJOB_INCOMPLETE,
+        Reason.HYPERJOB_DOES_NOT_FIT,
+        Reason.PREEMPTION_IN_PROGRESS,
+        Reason.STARTUP_BACKOFF,
+        Reason.SUSPENDED,
+        Reason.DATA_NOT_READY,
+    }
+)
+
+#: The rule of docs/reference/semantics.md that each reason applies.
+RULES: Mapping[Reason | EvictionReason, str] = {
+    Reason.QUEUE_NOT_FOUND: "Q5",
+    Reason.QUEUE_CLOSED: "Q5",
+    Reason.QUEUE_NOT_LEAF: "Q5",
+    Reason.QUEUE_HIERARCHY_INVALID: "Q1",
+    Reason.QUEUE_NOT_ALLOWED: "Q7",
+    Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
+    Reason.EXCEEDS_QUEUE_LIMIT: "C5",
+    Reason.EXCEEDS_TOTAL_CAPACITY: "C5",
+    Reason.QUEUE_LIMIT_REACHED: "Q2",
+    Reason.BLOCKED_BY_GUARANTEE: "Q3",
+    Reason.BLOCKED_BY_RESERVATION: "O6",
+    Reason.BLOCKED_BY_QUEUE_HEAD: "O5",
+    Reason.INSUFFICIENT_CAPACITY: "C2",
+    Reason.EXCEEDS_EVERY_CLUSTER: "C5",
+    Reason.NO_MATCHING_CLUSTER: "C1",
+    Reason.BLOCKED_BY_FAIR_SHARE: "O3",
+    Reason.HYPERJOB_INCOMPLETE: "G1",
+    Reason.HYPERJOB_DOES_NOT_FIT: "G1",
+    Reason.PREEMPTION_IN_PROGRESS: "P5",
+    Reason.STARTUP_BACKOFF: "R1",
+    Reason.SUSPENDED: "W1",
+    Reason.ABORTED: "D8",
+    Reason.NO_MATCHING_POLICY: "D9",
+    Reason.REQUESTS_UNKNOWN: "D3",
+    Reason.DATA_NOT_READY: "C6",
+    Reason.INTERNAL_ERROR: "W3",
+    EvictionReason.RECLAIMED: "P1",
+    EvictionReason.PREEMPTED: "P2",
+    EvictionReason.RESIZE_REJECTED: "D7",
+    EvictionReason.STARTUP_TIMEOUT: "R1",
+    EvictionReason.CLUSTER_CHANGED: "R1",
+    EvictionReason.DATA_MOVED: "C6",
+    EvictionReason.BACKFILL_OVERRUN: "O9",
+    EvictionReason.ADVANCE_RESERVATION: "O11",
+    EvictionReason.ABORTED: "D8",
+}
 
 #: Begins the subject of a refusal by an advance reservation; its name follows.
 ADVANCE_RESERVATION = "AdvanceReservation "

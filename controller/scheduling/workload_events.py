@@ -13,7 +13,7 @@ from controller.cache.objects import BindingCondition, CachedBinding, CachedTemp
 from controller.cache.store import Store
 from controller.cache.unapplied_works import describe_refusals, unapplied
 from controller.engine.plan import Wait
-from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.reasons import TRANSIENT, EvictionReason
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.event_recorder import EventRecorder
 from controller.kube.events import EventMessage, Reference
@@ -27,24 +27,6 @@ from controller.reporting.messages import (
 from controller.reporting.redaction import redacted_path, redacted_refusal, same_namespace
 from controller.scheduling.writes import Write
 
-#: Reasons that end without an action of the user; events with other reasons are warnings.
-_TRANSIENT = frozenset(
-    {
-        Reason.QUEUE_LIMIT_REACHED,
-        Reason.BLOCKED_BY_GUARANTEE,
-        Reason.BLOCKED_BY_RESERVATION,
-        Reason.BLOCKED_BY_QUEUE_HEAD,
-        Reason.INSUFFICIENT_CAPACITY,
-        Reason.BLOCKED_BY_FAIR_SHARE,
-        Reason.HYPERJOB_INCOMPLETE,
-        Reason.HYPERJOB_DOES_NOT_FIT,
-        Reason.PREEMPTION_IN_PROGRESS,
-        Reason.STARTUP_BACKOFF,
-        Reason.SUSPENDED,
-        Reason.DATA_NOT_READY,
-    }
-)
-
 
 def pending_event(wait: Wait, binding: CachedBinding, is_current: Callable[[], bool] = lambda: True) -> EventMessage:
     """Return the message with the reason why a workload is pending."""
@@ -56,7 +38,7 @@ def pending_event(wait: Wait, binding: CachedBinding, is_current: Callable[[], b
         refusal.reason,
         event_references(binding),
         lambda: pending_note(wait),
-        "Normal" if refusal.reason in _TRANSIENT else "Warning",
+        "Normal" if refusal.reason in TRANSIENT else "Warning",
         is_current,
     )
 

@@ -13,7 +13,7 @@ import msgspec
 from controller.api.quantity import format_quantity
 from controller.engine.engine import Engine
 from controller.engine.plan import Admit, Evict, Plan, RecordUpdate, Wait
-from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, EvictionReason, Reason, Refusal, is_advance_reservation
+from controller.engine.reasons import EXCEEDS_WHEN_EMPTY, RULES, EvictionReason, Reason, Refusal, is_advance_reservation
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.resources import EMPTY, Resources, add
@@ -22,45 +22,6 @@ from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 
 Fields = dict[str, Any]
 Action = Literal["Admit", "Evict", "Wait", "Keep", "Requeue"]
-
-#: The rule of docs/reference/semantics.md that each reason applies.
-RULES: Mapping[Reason | EvictionReason, str] = {
-    Reason.QUEUE_NOT_FOUND: "Q5",
-    Reason.QUEUE_CLOSED: "Q5",
-    Reason.QUEUE_NOT_LEAF: "Q5",
-    Reason.QUEUE_HIERARCHY_INVALID: "Q1",
-    Reason.QUEUE_NOT_ALLOWED: "Q7",
-    Reason.PRIORITY_CLASS_NOT_ALLOWED: "Q7",
-    Reason.EXCEEDS_QUEUE_LIMIT: "C5",
-    Reason.EXCEEDS_TOTAL_CAPACITY: "C5",
-    Reason.QUEUE_LIMIT_REACHED: "Q2",
-    Reason.BLOCKED_BY_GUARANTEE: "Q3",
-    Reason.BLOCKED_BY_RESERVATION: "O6",
-    Reason.BLOCKED_BY_QUEUE_HEAD: "O5",
-    Reason.INSUFFICIENT_CAPACITY: "C2",
-    Reason.EXCEEDS_EVERY_CLUSTER: "C5",
-    Reason.NO_MATCHING_CLUSTER: "C1",
-    Reason.BLOCKED_BY_FAIR_SHARE: "O3",
-    Reason.HYPERJOB_INCOMPLETE: "G1",
-    Reason.HYPERJOB_DOES_NOT_FIT: "G1",
-    Reason.PREEMPTION_IN_PROGRESS: "P5",
-    Reason.STARTUP_BACKOFF: "R1",
-    Reason.SUSPENDED: "W1",
-    Reason.ABORTED: "D8",
-    Reason.NO_MATCHING_POLICY: "D9",
-    Reason.REQUESTS_UNKNOWN: "D3",
-    Reason.DATA_NOT_READY: "C6",
-    Reason.INTERNAL_ERROR: "W3",
-    EvictionReason.RECLAIMED: "P1",
-    EvictionReason.PREEMPTED: "P2",
-    EvictionReason.RESIZE_REJECTED: "D7",
-    EvictionReason.STARTUP_TIMEOUT: "R1",
-    EvictionReason.CLUSTER_CHANGED: "R1",
-    EvictionReason.DATA_MOVED: "C6",
-    EvictionReason.BACKFILL_OVERRUN: "O9",
-    EvictionReason.ADVANCE_RESERVATION: "O11",
-    EvictionReason.ABORTED: "D8",
-}
 
 
 class Utilization(msgspec.Struct, frozen=True):

@@ -9,12 +9,12 @@ import pytest
 from controller.engine.engine import Engine
 from controller.engine.plan import Evict, Plan, StartupBackoff
 from controller.engine.policy import AdvanceReservation, Policy, Tenant
-from controller.engine.reasons import EvictionReason, Reason, Refusal
+from controller.engine.reasons import RULES, EvictionReason, Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.reporting.decision_log.codec import _TYPES
-from controller.reporting.decision_log.records import RULES, Fields, RecordBuilder, record_fields
+from controller.reporting.decision_log.records import Fields, RecordBuilder, record_fields
 from tests.engine import objects
 from tests.engine.worlds import build
 from tests.reporting.decision_log.recording import RecordedRun
