@@ -13,7 +13,7 @@ from controller.cache.store import Store
 from controller.cli.__main__ import app
 from controller.cli.render.simulate import PerPodReport
 from controller.engine.engine import Engine
-from controller.engine.reasons import EvictionReason, Reason
+from controller.engine.reasons import ABOUT_CAPACITY, EvictionReason, Reason
 from controller.engine.state.hierarchy import Queue, QueueName
 from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.state_collector import Caches
@@ -60,6 +60,13 @@ def metric_names() -> list[str]:
 def test_each_name_is_documented_on_exactly_one_page(page, names):
     assert names
     assert {name: pages_of(name) for name in names} == {name: [page] for name in names}
+
+
+def test_w3_names_the_reasons_in_their_order_of_precedence():
+    section = PAGES["semantics.md"].partition('<a id="w3"></a>')[2]
+    codes, _, rest = section.partition("About capacity are ")
+    assert re.findall(r"`([A-Z]\w+)`", codes) == list(map(str, Reason))
+    assert {*re.findall(r"`([A-Z]\w+)`", rest.partition("All others")[0])} == {*map(str, ABOUT_CAPACITY)}
 
 
 def test_metrics_of_a_state_with_queues_are_documented():
