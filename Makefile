@@ -81,11 +81,12 @@ docs: setup ## build the documentation site into build/site
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo build/site/index.html
 
-reference: setup ## generate the reference tables, the CRDs, the dashboard and the JSON Schema from the code
-	@PYTHONPATH=. $(BIN)/python docs/generate.py
+reference: setup ## generate the reference tables, the CRDs, the dashboard and the schemas from the code
 	@PYTHONPATH=. $(BIN)/python docs/generate_crds.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_dashboard.py
 	@PYTHONPATH=. $(BIN)/python docs/generate_schema.py
+	@$(BIN)/python -m tests.chart.schema
+	@PYTHONPATH=. $(BIN)/python docs/generate.py
 
 lock: setup ## update the locked requirements
 	@$(BIN)/python -m pip install --quiet uv

@@ -237,16 +237,22 @@ def reasons() -> Table:
     """Return the pending reasons, with the sentence that events and `explain` show."""
     rows = []
     for reason in Reason:
-        sentence = f"`{PENDING_MESSAGES[reason]}`"
+        sentence = f"`{_message(PENDING_MESSAGES, reason)}`"
         if at_root := ROOT_QUEUE_MESSAGES.get(reason):
             sentence += f"; at the root `{at_root}`"
         rows.append(Row(str(reason), ("capacity" if reason in ABOUT_CAPACITY else "other", sentence)))
     return Table(("reason", "about", "message", "what it means", "what to do"), tuple(rows), by_hand=2)
 
 
+def _message(messages: Mapping[Any, str], reason: Reason | EvictionReason) -> str:
+    if reason not in messages:
+        sys.exit(f"{reason} has no message: write one in controller/reporting/messages.py")
+    return messages[reason]
+
+
 def evictions() -> Table:
     """Return the reasons of evictions."""
-    rows = tuple(Row(str(reason), (f"`{EVICTION_MESSAGES[reason]}`",)) for reason in EvictionReason)
+    rows = tuple(Row(str(reason), (f"`{_message(EVICTION_MESSAGES, reason)}`",)) for reason in EvictionReason)
     return Table(("reason", "message", "what it means", "what to do"), rows, by_hand=2)
 
 
@@ -469,9 +475,8 @@ def main(arguments: Iterable[str] | None = None) -> int:
         text = path.read_text()
         new = outputs(page(text))
         if _MISSING in new:
-            stale += [
-                f"{path.name}: no description of {line.split('`')[1]}" for line in new.splitlines() if _MISSING in line
-            ]
+            names = [line.split("`")[1] for line in new.splitlines() if _MISSING in line]
+            stale += [f"{path.name}: the row of {name} needs a description in place of {_MISSING}" for name in names]
         if new != text and is_check:
             stale.append(f"{path.name} is not current: run `make reference`")
         elif new != text:

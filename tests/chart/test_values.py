@@ -20,7 +20,7 @@ DEFAULTS = yaml.safe_load((CHART / "values.yaml").read_text())
 
 
 def test_schema_matches_the_models():
-    assert schema.FILE.read_text() == schema.text(), "run python -m tests.chart.schema"
+    assert schema.FILE.read_text() == schema.text(), "run `make reference`"
 
 
 def test_default_configuration_is_complete_and_equal():
