@@ -279,7 +279,7 @@ class Controller:
 
     async def _drain(self, acting: asyncio.Task[None], others: Iterable[asyncio.Task[Never]]) -> None:
         """Stop deciding and sending, then wait for the responses, or until no request can take effect any more."""
-        log.info("controller stopping", under_way=self.actuator.pending)
+        log.info("controller stopping", under_way=self.actuator.in_progress)
         ends_at = time.monotonic() + self.settings.stop_seconds
         for task in others:
             task.cancel()

@@ -115,24 +115,24 @@ class AdmissionPass:
         fitting = yield from self._select_fitting(None)
         cut, self.context.cut_tournament = self.context.cut_tournament, None
         for pending in self.context.pending.in_tree(self.context.queue_usage.tree()).by_priority():
-            contest = self._resumed_tournament(cut, pending, fitting) or self._tournament(pending)
-            while fitting and not self.is_at_limit and (head := contest.next(fitting)) is not None:
+            tournament = self._resumed_tournament(cut, pending, fitting) or self._tournament(pending)
+            while fitting and not self.is_at_limit and (head := tournament.next(fitting)) is not None:
                 count = self.try_admit(head)
                 if not count:
                     self.refused.append(head.workload_class)
-                    contest.on_skipped(head)
+                    tournament.on_skipped(head)
                     yield 1
                     continue
                 if self.must_retry(head) or (count > 1 and self._has_parts_in_other_fifo_queues(head)):
                     return True
                 fitting = yield from self._select_fitting(fitting)
                 if count == 1:
-                    contest.on_admitted(head)
+                    tournament.on_admitted(head)
                 else:
                     # The other parts of its gang were removed from their classes, too.
-                    contest = self._tournament(pending)
+                    tournament = self._tournament(pending)
             if self.is_at_limit:
-                self.context.cut_tournament = contest, self.context.changes
+                self.context.cut_tournament = tournament, self.context.changes
                 break
         return False
 
@@ -184,11 +184,11 @@ class AdmissionPass:
         """Return the tournament of the cut plan that this one continues, if nothing has changed since."""
         if cut is None or cut[1] != self.context.changes or self.context.policy.ageing.is_on:
             return None
-        contest, charges = cut[0], self.context.fitting_index.charges
-        if not contest.can_continue(self.shares, pending, charges, fitting):
+        tournament, charges = cut[0], self.context.fitting_index.charges
+        if not tournament.can_continue(self.shares, pending, charges, fitting):
             return None
-        contest.resume(self._leaf_iterator)
-        return contest
+        tournament.resume(self._leaf_iterator)
+        return tournament
 
     def _leaf_iterator(self, leaf: Node, fitting: Slots) -> LeafIterator:
         if self._opened_slots[0] != fitting:
@@ -286,9 +286,9 @@ class AdmissionPass:
 
     def _admit_together(self, choices: Sequence[tuple[Workload, Choice]], gang: HyperJobGang | None = None) -> None:
         """Admit workloads of one decision; all are backfilled onto the reservations as they were before it (O9)."""
-        reserved = self.context.active_reservations()
+        reserved, plan_id = self.context.active_reservations(), f"{gang.key}@{self.now}" if gang is not None else ""
         for part, choice in choices:
-            self._admit(part, choice, f"{gang.key}@{self.now}" if gang is not None else "", reserved)
+            self._admit(part, choice, plan_id, reserved)
 
     def _try_gang(self, gang: HyperJobGang) -> GangTrial:
         """Try to place a gang; the classes of its parts share the result until a decision is made."""
@@ -375,7 +375,7 @@ class AdmissionPass:
             present is None or present.refusal(present.tree.nodes[head.leaf.name], head.workload_class.charge) is None
         )
 
-    def _admit(self, workload: Workload, choice: Choice, plan: str, allowed_by: ActiveReservations | None) -> None:
+    def _admit(self, workload: Workload, choice: Choice, plan_id: str, allowed_by: ActiveReservations | None) -> None:
         """Admit *workload* to the chosen clusters, as *allowed_by* allowed it."""
         raised_by = self.context.ageing.shared_raise(workload)
         admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now, raised_by=raised_by)
@@ -385,7 +385,7 @@ class AdmissionPass:
         self.assume(workload.admitted(admission), self.now)
         if reserved is not None and (left := self.context.active_reservations()) is not None:
             self._has_relaxed_reservations |= not left.exceeding_fair_share <= reserved.exceeding_fair_share
-        self.decisions.append(Admit(workload, choice.assignments, admission, plan))
+        self.decisions.append(Admit(workload, choice.assignments, admission, plan_id))
         self.admitted.add(workload.uid)
         self.may_retry |= self._refused_borrowing
         self._refused_borrowing = False

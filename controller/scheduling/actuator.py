@@ -194,7 +194,7 @@ class Actuator:
         return self._retry_states[uid].until if uid in self._retry_states else 0
 
     @property
-    def pending(self) -> int:
+    def in_progress(self) -> int:
         """Return the number of bindings with a write in progress."""
         return len(self._in_progress)
 

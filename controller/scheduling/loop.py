@@ -460,18 +460,18 @@ class AdmissionLoop:
         if self._plan_in_progress is not None or not self._is_synced or self._preparation_slices:
             await asyncio.sleep(_MIN_BATCHING_SECONDS)
             return
-        rested_from = time.monotonic()
-        rest = (
+        wait_began = time.monotonic()
+        timeout = (
             None
             if wake_at is None
             else min(max((wake_at - self._clock()) / 1000, _MIN_WAIT_SECONDS), _MAX_WAIT_SECONDS)
         )
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(rest):
+            async with asyncio.timeout(timeout):
                 await self._wake.wait()
         least = _MAX_BATCHING_SECONDS if self._is_backlogged else _MIN_BATCHING_SECONDS
         batching = min(max(self._slice_seconds, least), _MAX_BATCHING_SECONDS)
-        await asyncio.sleep(max(rested_from + batching - time.monotonic(), 0))
+        await asyncio.sleep(max(wait_began + batching - time.monotonic(), 0))
 
 
 def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:

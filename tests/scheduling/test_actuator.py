@@ -287,7 +287,7 @@ async def test_lost_leadership_drops_unsent_and_finishes_sent_writes(server, tmp
         assert harness.store.rolled_back == [("u2", None), ("u3", None)]
         go_on.set()
         await harness.store.wait_for_outcomes(3)
-        assert harness.actuator.pending == 0
+        assert harness.actuator.in_progress == 0
     assert harness.store.confirmed == [("u1", 5)]
     assert harness.actuator.is_drained
     assert len(server.seen("PATCH")) == 1
@@ -360,6 +360,6 @@ async def test_unreachable_server_keeps_decision_charged(tmp_path):
             group.create_task(harness.actuator.run())
             harness.admit()
             await asyncio.sleep(0.1)
-            assert harness.actuator.pending == 1
+            assert harness.actuator.in_progress == 1
             assert not harness.store.rolled_back
             harness.actuator.stop()
