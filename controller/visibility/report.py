@@ -16,7 +16,7 @@ from controller.engine.state.resources import PODS
 from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import NOT_INCLUDED, pending_message, remedy_message
 from controller.reporting.redaction import redacted_refusal, same_namespace
-from controller.visibility.scan import OwnPart, Scan
+from controller.visibility.scan import NamespaceUsage, Scan
 
 
 def workloads_of(state: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
@@ -28,10 +28,10 @@ def workloads_of(state: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", 
     ]
 
 
-def queues_of(state: Engine, parts: Mapping[QueueName, OwnPart]) -> Iterator[VisibleQueue]:
-    """Yield the queues of a namespace by name, with its part of them and that of all others together."""
+def queues_of(state: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage]) -> Iterator[VisibleQueue]:
+    """Yield the queues of a namespace by name, with its usage of them and that of all others together."""
     shares = state.queue_shares
-    for name, own in sorted(parts.items()):
+    for name, own in sorted(namespace_usage.items()):
         if shares is None or name not in shares.quota.limits or not (own.pending or own.allocated):
             continue
         usage, fair_share, limit = (
@@ -41,14 +41,14 @@ def queues_of(state: Engine, parts: Mapping[QueueName, OwnPart]) -> Iterator[Vis
         )
         resources = sorted({*usage, *fair_share, *own.allocated} - {PODS})
         pending = state.pending_count(name)
-        # The part of the namespace may be a second old.
-        mine = {resource: min(own.allocated.get(resource, 0), usage.get(resource, 0)) for resource in resources}
-        others = {resource: usage.get(resource, 0) - mine[resource] for resource in resources}
+        # The usage of the namespace may be a second old.
+        own_usage = {resource: min(own.allocated.get(resource, 0), usage.get(resource, 0)) for resource in resources}
+        others = {resource: usage.get(resource, 0) - own_usage[resource] for resource in resources}
         yield VisibleQueue(
             name=name,
             pending=min(own.pending, pending),
             others_pending=max(pending - own.pending, 0),
-            allocated=format_resources(mine),
+            allocated=format_resources(own_usage),
             others_allocated=format_resources(others),
             fair_share={resource: format_quantity(resource, fair_share.get(resource, 0)) for resource in resources},
             limit=format_resources({resource: max(limit[resource], 0) for resource in resources if resource in limit}),

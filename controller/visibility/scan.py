@@ -1,4 +1,4 @@
-"""Groups the workloads by namespace, once for all requests of a second, in slices between decisions."""
+"""Scans the workloads by namespace, once for all requests of a second, in slices between decisions."""
 
 import asyncio
 import time
@@ -27,7 +27,7 @@ def _order(workload: Workload) -> tuple[int, int, str]:
 
 
 @dataclass(frozen=True, slots=True)
-class OwnPart:
+class NamespaceUsage:
     """Number of pending workloads and charges of one namespace in one queue."""
 
     pending: int = 0
@@ -36,10 +36,10 @@ class OwnPart:
 
 @dataclass(frozen=True, slots=True)
 class Scan:
-    """The workloads of each namespace, and their part of each queue."""
+    """The workloads of each namespace, and what they use of each queue."""
 
     workloads: dict[str, list[WorkloadUid]] = field(default_factory=lambda: defaultdict(list))
-    parts: dict[str, dict[QueueName, OwnPart]] = field(default_factory=lambda: defaultdict(dict))
+    usage: dict[str, dict[QueueName, NamespaceUsage]] = field(default_factory=lambda: defaultdict(dict))
     _positions: dict[QueueName, dict[WorkloadUid, int]] = field(default_factory=dict)
     """Positions in the queues that were sorted for them."""
     _ordered: dict[str, list[WorkloadUid]] = field(default_factory=dict)
@@ -48,14 +48,14 @@ class Scan:
     def add(self, workload: Workload) -> None:
         """Add *workload* to its namespace."""
         self.workloads[workload.namespace].append(workload.uid)
-        parts = self.parts[workload.namespace]
-        part = parts.get(workload.queue, OwnPart())
-        allocated = part.allocated
+        by_queue = self.usage[workload.namespace]
+        usage = by_queue.get(workload.queue, NamespaceUsage())
+        allocated = usage.allocated
         charge = workload.admission.charge if workload.admission else {}
         for name, amount in charge.items():
             allocated[name] = allocated.get(name, 0) + amount
         is_pending = workload.state is WorkloadState.PENDING
-        parts[workload.queue] = OwnPart(part.pending + is_pending, allocated)
+        by_queue[workload.queue] = NamespaceUsage(usage.pending + is_pending, allocated)
 
     def in_order(self, state: Engine, namespace: str) -> list[WorkloadUid]:
         """Return the workloads of a namespace: pending ones first, by age and name.
@@ -79,9 +79,9 @@ class Scan:
         if queue not in self._positions:
             ordered = enumerate(state.pending_workloads(queue), start=1)
             self._positions[queue] = {pending.uid: number for number, pending in ordered}
-        sorted_at = self._positions[queue].get(workload.uid)
+        position = self._positions[queue].get(workload.uid)
         # Without one it became pending afterwards; others may have left.
-        return state.position(workload) if sorted_at is None else min(sorted_at, state.pending_count(queue))
+        return state.position(workload) if position is None else min(position, state.pending_count(queue))
 
 
 class Scanner:

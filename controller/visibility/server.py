@@ -67,9 +67,9 @@ class Visibility(Endpoint):
                 items.append(describe(state, workload, scan))
         items.sort(key=lambda item: (item.position is None, item.queue, item.position or 0, item.name))
         remaining = max(len(chosen) - MAX_ITEMS, 0)
-        parts = scan.parts.get(namespace, {})
-        shown = {item.queue for item in items} if name else set(parts)
-        queues = queues_of(state, {queue: part for queue, part in parts.items() if queue in shown})
+        usage = scan.usage.get(namespace, {})
+        shown = {item.queue for item in items} if name else set(usage)
+        queues = queues_of(state, {queue: own for queue, own in usage.items() if queue in shown})
         return VisibleWorkloads(namespace, tuple(items), remaining, tuple(queues))
 
 

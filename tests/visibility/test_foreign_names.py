@@ -39,9 +39,9 @@ def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName
     scan = Scan()
     for workload in state.workloads.values():
         scan.add(workload)
-    parts = scan.parts[namespace]
+    usage = scan.usage[namespace]
     for workload in workloads_of(state, scan.workloads[namespace]):
-        queues = tuple(queues_of(state, {name: part for name, part in parts.items() if name == workload.queue}))
+        queues = tuple(queues_of(state, {name: own for name, own in usage.items() if name == workload.queue}))
         answer = VisibleWorkloads(namespace, (describe(state, workload, scan),), queues=queues)
         shown = (msgspec.json.encode(answer).decode(), pending_listing(answer).text(), workload_text(answer, PLAIN))
         texts += [(workload.queue, text) for text in shown]
@@ -79,7 +79,7 @@ def test_own_and_other_amounts_add_up_to_the_queue(queues, clusters, workloads, 
     for workload in state.workloads.values():
         scan.add(workload)
     for namespace in NAMESPACES:
-        for queue in queues_of(state, scan.parts[namespace]):
+        for queue in queues_of(state, scan.usage[namespace]):
             usage = state.current_usage.get(QueueName(queue.name), {})
             for resource, own in queue.allocated.items():
                 both = parse_quantity(resource, own) + parse_quantity(resource, queue.others_allocated[resource])
