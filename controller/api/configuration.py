@@ -30,7 +30,7 @@ from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.quantity import QuantityError, parse_quantity
 from controller.api.yaml_errors import describe_value_error, describe_yaml_error
 
-_FORM = re.compile(r"([0-9]{1,9})([smh])")
+_DURATION = re.compile(r"([0-9]{1,9})([smh])")
 
 _SECONDS = {"s": 1, "m": 60, "h": 3600}
 
@@ -41,7 +41,7 @@ def _shown(value: object) -> str:
 
 def parse_duration(value: object) -> timedelta:
     """Return the duration *value*; raise `ValueError` with the expected format if it is invalid."""
-    match = _FORM.fullmatch(value) if isinstance(value, str) else None
+    match = _DURATION.fullmatch(value) if isinstance(value, str) else None
     if match is None:
         raise ValueError(
             f"{_shown(value)} is not a duration; write a whole number and s, m or h, such as 90s, 10m or 2h"
@@ -389,19 +389,16 @@ class VolcanoGlobalConfiguration(_Section):
         return duration
 
     @model_validator(mode="after")
-    def _names_each_kind_once(self) -> "VolcanoGlobalConfiguration":
-        kinds = [(rule.group, rule.kind) for rule in self.integrations]
-        for group, kind in kinds:
-            if kinds.count((group, kind)) > 1:
-                raise ValueError(f"integrations names {kind} of group {group!r} twice; keep one entry")
-        names = [reservation.name for reservation in self.advance_reservations]
-        for name in names:
-            if names.count(name) > 1:
-                raise ValueError(f"advanceReservations names {name!r} twice; keep one entry")
-        claims = [template.name for template in self.resource_claim_templates]
-        for name in claims:
-            if claims.count(name) > 1:
-                raise ValueError(f"resourceClaimTemplates names {name!r} twice; keep one entry")
+    def _names_nothing_twice(self) -> "VolcanoGlobalConfiguration":
+        named = {
+            "integrations": [f"{rule.kind} of group {rule.group!r}" for rule in self.integrations],
+            "advanceReservations": [repr(reservation.name) for reservation in self.advance_reservations],
+            "resourceClaimTemplates": [repr(template.name) for template in self.resource_claim_templates],
+        }
+        for key, names in named.items():
+            for name in names:
+                if names.count(name) > 1:
+                    raise ValueError(f"{key} names {name} twice; keep one entry")
         return self
 
 
