@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING
 
 from controller.api.quantity import parse_quantity
 from controller.cli.input.snapshot import Snapshot
-from controller.cli.render.amounts import (
-    format_short,
-    quantities,
-)
+from controller.cli.render.amounts import format_short, quantities
 from controller.cli.render.queues import NextCycle, QueueReport, Queues, QueueShareReport
 from controller.cli.reports.selection import Selection
 from controller.engine.placement.filter import CandidateCache
@@ -115,8 +112,9 @@ def reachable_capacity(snapshot: Snapshot) -> Mapping[QueueName, Resources]:
     The fair share counts all usable clusters, so that a queue may wait below its fair share. Clusters that are
     reserved in advance count, because their reservations end.
     """
-    usable = [state.cluster for state in snapshot.state.cluster_usage if state.is_usable and state.cluster]
-    capacity = {state.name: state.capacity for state in snapshot.state.cluster_usage}
+    clusters = list(snapshot.state.cluster_usage)
+    usable = [cluster_state.cluster for cluster_state in clusters if cluster_state.is_usable and cluster_state.cluster]
+    capacity = {cluster_state.name: cluster_state.capacity for cluster_state in clusters}
     cache = CandidateCache()
     reached: dict[QueueName, set[ClusterName]] = {}
     for workload_class in snapshot.state.pending.classes():
@@ -181,7 +179,7 @@ def queue_report(
 ) -> QueueReport:
     """Return the current usage of one queue, its limits and, if requested, the effect of the next cycle."""
     current = snapshot.current
-    standing = current_share_report(snapshot, name)
+    share_report = current_share_report(snapshot, name)
     node = snapshot.shares.quota.tree.nodes.get(name)
     queue = node.queue if node else snapshot.state.queues[name]
     within = reachable.get(name)
@@ -194,12 +192,12 @@ def queue_report(
         state=queue.state if node else "Broken",
         pending=current.pending.get(name, 0),
         admitted=current.admitted.get(name, 0),
-        fair_share=standing.fair_share,
-        allocated=standing.allocated,
-        limit=standing.limit,
-        limited=standing.limited,
-        share=standing.share,
-        reachable=None if within is None else quantities(within, standing.fair_share),
+        fair_share=share_report.fair_share,
+        allocated=share_report.allocated,
+        limit=share_report.limit,
+        limited=share_report.limited,
+        share=share_report.share,
+        reachable=None if within is None else quantities(within, share_report.fair_share),
         next_cycle=_next_cycle(snapshot, name, node) if with_next_cycle else None,
     )
 
@@ -212,7 +210,7 @@ def _is_limited(quota: Quota, node: Node, resource: str) -> bool:
 
 
 def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextCycle:
-    standing = queue_share_report(snapshot, name)
+    share_report = queue_share_report(snapshot, name)
     subtree = _counted_queues(snapshot, name, node)
     decisions = [decision for decision in snapshot.plan.decisions if decision.workload.queue in subtree]
     admitted = sum(isinstance(decision, Admit) for decision in decisions)
@@ -220,8 +218,8 @@ def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextC
         admitted=admitted,
         evicted=len(decisions) - admitted,
         pending=sum(map(snapshot.state.pending_count, subtree)),
-        allocated=standing.allocated,
-        share=standing.share,
+        allocated=share_report.allocated,
+        share=share_report.share,
     )
 
 
@@ -239,17 +237,13 @@ def _subtree(node: Node) -> Iterator[QueueName]:
         yield from _subtree(child)
 
 
-def borrowing_notes(snapshot: Snapshot) -> tuple[str, ...]:
-    """Return a note for each queue that borrows while a lower-priority queue has workloads within its fair share."""
+def borrowing_notes(snapshot: Snapshot) -> Iterator[str]:
+    """Yield a note for each queue that borrows while a lower-priority queue has workloads within its fair share."""
     policy = snapshot.state.policy
     if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
-        return ()
+        return
     leaves = [node for node in snapshot.shares.quota.tree.leaves() if node.parent is not None]
     lacking = [(leaf, resources) for leaf in leaves if (resources := _requests_within_fair_share(snapshot, leaf))]
-    return tuple(_notes(snapshot, leaves, lacking))
-
-
-def _notes(snapshot: Snapshot, leaves: list[Node], lacking: list[tuple[Node, frozenset[str]]]) -> Iterator[str]:
     for leaf in leaves:
         over = _borrowed_resources(snapshot, leaf)
         lower = [
