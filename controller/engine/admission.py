@@ -225,14 +225,14 @@ class AdmissionPass:
 
     def fits(self, head: Head) -> bool:
         """Return whether the head, with its gang, could be admitted now."""
-        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
+        if self.context.workloads.gangs.is_all_or_nothing(head.workload_class.gang):
             trial = self._try_gang(head.workload_class.gang)
             return trial.refusal is None and self.are_estimates_settled(trial.choices)
         return self.evaluate(head) is not None
 
     def borrows(self, head: Head) -> bool:
         """Return whether the head, with the parts of its gang that must start with it, would borrow."""
-        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
+        if self.context.workloads.gangs.is_all_or_nothing(head.workload_class.gang):
             return self._try_gang(head.workload_class.gang).borrows
         return self.shares.borrows(head.leaf, head.workload_class.charge)
 
@@ -266,16 +266,13 @@ class AdmissionPass:
 
     def try_admit(self, head: Head) -> int:
         """Admit the head, with the other parts of its gang, if it fits; return how many workloads were admitted."""
-        if head.workload_class.gang is not None and self._is_all_or_nothing(head.workload_class.gang):
+        if self.context.workloads.gangs.is_all_or_nothing(head.workload_class.gang):
             return self._try_admit_gang(head.workload_class.gang)
         choice = self.evaluate(head)
         if choice is None:
             return 0
         self._admit_together([(head.workload, choice)])
         return 1
-
-    def _is_all_or_nothing(self, gang: HyperJobGang) -> bool:
-        return self.context.workloads.gangs.is_all_or_nothing(gang)
 
     def _try_admit_gang(self, gang: HyperJobGang) -> int:
         trial = self._try_gang(gang)

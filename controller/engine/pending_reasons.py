@@ -75,7 +75,7 @@ class PendingReasons:
             return workload_class.inadmissible
         if not workload_class.is_waiting:
             return Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=workload_class.key.nominated_cluster)
-        if workload_class.gang is not None and context.workloads.gangs.is_all_or_nothing(workload_class.gang):
+        if context.workloads.gangs.is_all_or_nothing(workload_class.gang):
             return self._gang_refusal(workload_class.gang, shares)
         exceeded = shares.quota.refusal(shares.quota.tree.nodes[workload_class.queue], workload_class.charge)
         if exceeded is None and (present := context.queue_usage.current_quota()) is not None:

@@ -154,7 +154,7 @@ class PreemptionPass:
     def _plan_for(self, head: Head) -> FoundPlan:
         """Return a plan for a blocked head; the classes of a gang that starts together share it until a decision."""
         gang = head.workload_class.gang
-        if gang is None or not self._context.workloads.gangs.is_all_or_nothing(gang):
+        if not self._context.workloads.gangs.is_all_or_nothing(gang):
             return self._search_plan_for(head)
         key = gang, head.leaf.name
         return self._gang_plans.get(self._context.changes, key, lambda: self._search_plan_for(head))

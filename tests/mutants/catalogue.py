@@ -359,8 +359,8 @@ _MUTANTS = {
         ),
         "admit-nominated-part-alone": (
             "Nominations.units",
-            "gang is None or not gangs.is_all_or_nothing(gang)",
-            "True",
+            "gangs.is_all_or_nothing(gang)",
+            "False",
             "tests/engine/test_gang_preemption.py",
         ),
     },

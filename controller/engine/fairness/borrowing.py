@@ -257,7 +257,7 @@ class BorrowingPolicy:
         For each resource the smallest parts are counted, and in other queues all parts.
         """
         gangs = self._order.workloads.gangs
-        if gang is None or not gangs.is_all_or_nothing(gang):
+        if not gangs.is_all_or_nothing(gang):
             return True
         needed, charges = gangs.missing(gang), list[Resources]()
         for uid in gangs.parts(gang):

@@ -138,7 +138,7 @@ class FifoHeads:
     def _is_held_up(self, gang: HyperJobGang | None) -> bool:
         """Return whether too few parts of *gang* can start without those behind the heads of fifo queues."""
         gangs = self.workloads.gangs
-        if gang is None or not gangs.is_all_or_nothing(gang):
+        if not gangs.is_all_or_nothing(gang):
             return False
         class_of = self.workloads.pending.class_of
         parts = [part for part in self.workloads.pending_parts(gang) if class_of(part.uid).inadmissible is None]

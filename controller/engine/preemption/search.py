@@ -270,7 +270,7 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
     Empty if some parts are nominated already, or too few are pending in one queue.
     """
     gang = head.workload_class.gang
-    if gang is None or not workloads.gangs.is_all_or_nothing(gang):
+    if not workloads.gangs.is_all_or_nothing(gang):
         return [head.workload]
     pending = workloads.pending_parts(gang)
     workload_classes = [workloads.pending.class_of(part.uid) for part in pending]

@@ -51,7 +51,7 @@ class Nominations:
         gangs, units = self._workloads.gangs, dict[HyperJobGang | WorkloadUid, list[tuple[Workload, Nomination]]]()
         for workload, nomination in self.in_order():
             gang = workload.gang
-            unit = workload.uid if gang is None or not gangs.is_all_or_nothing(gang) else gang
+            unit = gang if gangs.is_all_or_nothing(gang) else workload.uid
             units.setdefault(unit, []).append((workload, nomination))
         return list(units.values())
 

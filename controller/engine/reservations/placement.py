@@ -54,7 +54,7 @@ class ReservationPlanner:
         """
         workload_class = self._workloads.pending.class_of(workload.uid)
         gang = workload_class.gang
-        if gang is None or not self._workloads.gangs.is_all_or_nothing(gang):
+        if not self._workloads.gangs.is_all_or_nothing(gang):
             charges = ReservationPlacer(self.feasibility_cache, unavailable).place(workload_class.requirements)
             return {workload.uid: charges} if charges else {}
         sorter = PartSorter(self._placeable_parts(gang), self._workloads.pending, self.feasibility_cache)

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeGuard
 
 from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
 from controller.engine.state.workload_changes import has_same_charges
@@ -86,7 +86,7 @@ class HyperJobGangs:
             return []
         return [other for other in others if other.is_admitted_here]
 
-    def is_all_or_nothing(self, gang: HyperJobGang | None) -> bool:
+    def is_all_or_nothing(self, gang: HyperJobGang | None) -> TypeGuard[HyperJobGang]:
         """Return whether the pending parts of *gang* are admitted only together with others."""
         return gang is not None and self.missing(gang) > 1
 
