@@ -84,7 +84,7 @@ class Analyses:
         An answer is new for a minute, a failure of a user's question for some seconds.
         There is always a place for those of the console itself, which have no user.
         """
-        self._begin(key, lambda: self.run(question), user)
+        self.fetch(key, lambda: self.run(question), user=user)
 
     def ask_prepared(
         self, key: Hashable, prepare: Callable[[], Awaitable[Callable[[], bytes]]], *, user: str = ""
@@ -94,13 +94,10 @@ class Analyses:
         async def answer() -> bytes:
             return await self.run(await prepare())
 
-        self._begin(key, answer, user)
+        self.fetch(key, answer, user=user)
 
     def fetch(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], *, user: str = "") -> None:
-        """Fetch the answer of another process, as ``ask`` does."""
-        self._begin(key, answer, user)
-
-    def _begin(self, key: Hashable, answer: Callable[[], Awaitable[bytes]], user: str) -> None:
+        """Fetch an *answer*, for example of another process, as ``ask`` does."""
         known = self._results.get(key)
         is_new = known is not None and time.monotonic() < known.at + (known.lifetime if user else _RESULT_SECONDS)
         has_place = not user or (

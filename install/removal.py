@@ -155,7 +155,7 @@ async def scale_to_zero(host: Api, namespace: str, name: str, *, seconds: float)
     except NotFound:
         return
     log.info("controller stopping", deployment=name)
-    if not await poll_until(lambda: _has_none(host, path), seconds=seconds, every=_POLL_SECONDS):
+    if not await poll_until(lambda: _has_no_pods(host, path), seconds=seconds, every=_POLL_SECONDS):
         message = f"Deployment {name!r} still has pods after {seconds:g} s: delete them, then run this again"
         raise InstallError(message)
 
@@ -209,7 +209,7 @@ async def stop_job(host: Api, namespace: str, name: str, *, seconds: float) -> N
         raise InstallError(f"Job {name!r} still has pods after {seconds:g} s: delete them, then run this again")
 
 
-async def _has_none(host: Api, path: str) -> bool:
+async def _has_no_pods(host: Api, path: str) -> bool:
     try:
         return msgspec.json.decode(await host.get(path), type=_Deployment).status.replicas == 0
     except NotFound:

@@ -88,9 +88,9 @@ class DynamicInformers:
                 await self._stop_unserved()
                 await self._start_missing(group)
                 missing = self._unserved or self._unsynced or not self.synced.is_set()
-                rest = self.discovery_interval_seconds if self.synced.is_set() else self._backoff.next_delay()
+                timeout = self.discovery_interval_seconds if self.synced.is_set() else self._backoff.next_delay()
                 try:
-                    async with asyncio.timeout(rest if missing else None):
+                    async with asyncio.timeout(timeout if missing else None):
                         await self._wake.wait()
                 except TimeoutError:
                     continue

@@ -311,7 +311,7 @@ class Engine:
         """Return the present tree of queues."""
         return self.queue_usage.tree()
 
-    def take_failures(self) -> list[Exception]:
+    def pop_failures(self) -> list[Exception]:
         """Return, once each, the errors that left workloads pending with ``InternalError``."""
         return self.feasibility_cache.pop_failures()
 

@@ -113,8 +113,8 @@ class Filters:
     since: int = 0
     until: int = 2**62
 
-    def select(self, decision: LoggedDecision) -> bool:
-        """Return whether *decision* is selected, except by its time."""
+    def matches(self, decision: LoggedDecision) -> bool:
+        """Return whether *decision* matches, except in its time."""
         return (
             self.queue in {"", decision.queue}
             and self.namespace in {"", decision.namespace}
@@ -192,7 +192,7 @@ class _PageReader:
                     self.is_complete = False
                     return False
                 decision = _decoded(_decisions.decode, line)
-                if filters.select(decision):
+                if filters.matches(decision):
                     self.decisions.append(structs.replace(decision, at=planned))
             offset += len(line)
             self._bytes += len(line)

@@ -251,7 +251,7 @@ class AdmissionLoop:
     def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
         """Submit the decisions of *plan*; return the time of the next plan."""
         self.decision_recorder.record_plan(self.state, plan, context)
-        for error in self.state.take_failures():
+        for error in self.state.pop_failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.mark_changed(stale)
