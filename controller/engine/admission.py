@@ -308,7 +308,7 @@ class AdmissionPass:
         return trial
 
     def _find_borrowing_parts(self, gang: HyperJobGang, trial: GangTrial) -> None:
-        """Say whether *trial* borrows; leave out the borrowing parts where enough others start without them (O3)."""
+        """Note whether *trial* borrows; leave out the borrowing parts where enough others start without them (O3)."""
         workloads, quota = self.context.workloads, self.quota.overlay()
         parts = [part for part, _ in trial.choices] if trial.refusal is None else workloads.pending_parts(gang)
         within = set[WorkloadUid]()

@@ -76,7 +76,7 @@ class PreemptionPass:
         plans: dict[WorkloadClass, FoundPlan] = {}
 
         def waits_for_its_turn(head: Head) -> bool:
-            """Say whether a head that would borrow fits, or has a preemption plan."""
+            """Return whether a head that would borrow fits, or has a preemption plan."""
             if self._admission.fits(head):
                 return True
             plans[head.workload_class] = self._plan_for(head)
@@ -222,7 +222,7 @@ class PreemptionPass:
         return find_plan(self._shares, head, cluster_states, candidates=victims, policy=policy)
 
     def _are_estimates_settled(self, plan: PreemptionPlan) -> bool:
-        """Say whether the estimators of clusters that *plan* evicts nothing from have answered; query them if not.
+        """Return whether the estimators of clusters that *plan* evicts nothing from have answered; query them if not.
 
         The nodes of such a cluster stay as they are, so its estimator may refuse the preemptor (C3).
         """
@@ -239,7 +239,7 @@ class PreemptionPass:
         return search.GangParts(parts, self._context.pending, self._context.feasibility_cache)
 
     def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
-        """Say whether the head fits once the evictions in progress have finished."""
+        """Return whether the head fits once the evictions in progress have finished."""
         if self._shares.quota.refusal(head.leaf, charge) is not None:
             return False
         if len(parts) > 1:
@@ -250,7 +250,7 @@ class PreemptionPass:
         return any(free_after_evictions(state, with_estimates=True).fits(requirements) for state in states)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
-        """Say whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
+        """Return whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""
         if not self._policy.reclaim.enabled or not self._stays_within_fair_share(head.leaf, charge):
             return False
         turned_at = self._context.cluster_usage.usability_changed_at

@@ -119,7 +119,7 @@ def _limiting_guarantees(quota: Quota, leaf: Node, node: Node, fault: Refusal) -
 
 
 def is_limited_by_siblings(quota: Quota, node: Node, resource: str) -> bool:
-    """Say whether siblings' guarantees determine the limit of *node*."""
+    """Return whether siblings' guarantees determine the limit of *node*."""
     capability = node.queue.capability.get(resource)
     return capability is None or capability > quota.limits[node.name].limit.get(resource, 0)
 

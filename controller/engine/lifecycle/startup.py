@@ -310,5 +310,5 @@ def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[Cluste
 
 
 def _is_to_be_admitted(part: Workload) -> bool:
-    """Say whether the controller will admit the part; not if it finished, was deleted or is suspended."""
+    """Return whether the controller will admit the part; not if it finished, was deleted or is suspended."""
     return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)

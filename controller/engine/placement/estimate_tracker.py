@@ -74,7 +74,7 @@ class EstimateTracker:
         candidates: Iterable[ClusterName],
         now: int,
     ) -> bool:
-        """Say whether the *chosen* clusters have answered for *workload*; make the queries that are needed."""
+        """Return whether the *chosen* clusters have answered for *workload*; make the queries that are needed."""
         requirements = workload.requirements
         awaited = [name for name in chosen if self._query(name, workload, now)]
         if awaited:
@@ -141,7 +141,7 @@ class EstimateTracker:
         return self._expirations[0][0] if self._expirations else None
 
     def _is_current(self, at: int, _: int, name: ClusterName, pods: Pods) -> bool:
-        """Say whether a heap entry still matches an answer or query."""
+        """Return whether a heap entry still matches an answer or query."""
         estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
         if estimates is None:
             return False

@@ -365,7 +365,7 @@ class FeasibilityCache:
         return self.steps + self._candidates.steps
 
     def fits(self, class_feasibility: ClassFeasibility) -> bool:
-        """Say whether one more workload of the class fits the clusters."""
+        """Return whether one more workload of the class fits the clusters."""
         if not class_feasibility.needs_one_cluster:
             return self._fits_several(class_feasibility)
         names: Iterable[ClusterName] = class_feasibility.candidates.names
@@ -412,7 +412,7 @@ class FeasibilityCache:
         return is_fitting
 
     def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
-        """Say whether enough clusters fit, and stop as soon as that is decided."""
+        """Return whether enough clusters fit, and stop as soon as that is decided."""
         needed, spare_clusters = (
             class_feasibility.candidates.copies,
             len(class_feasibility.candidates.names) - class_feasibility.candidates.copies,
@@ -486,7 +486,7 @@ class FeasibilityCache:
     def fits_on(
         self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: Resources | None = None
     ) -> bool:
-        """Say whether one more workload of the class fits a cluster of which *reserved* is not available to it."""
+        """Return whether one more workload of the class fits a cluster of which *reserved* is not available to it."""
         cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
         self.steps += 1
         # Most clusters lack capacity even without nominations and reservations, which is cheaper to check.

@@ -44,12 +44,12 @@ _EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
 
 def has_property(cluster: Cluster, spread: Spread) -> bool:
-    """Say whether *cluster* has the property by which *spread* groups; labels are not checked."""
+    """Return whether *cluster* has the property by which *spread* groups; labels are not checked."""
     return spread.by not in _PROPERTIES or _PROPERTIES[spread.by](cluster)
 
 
 def has_effective_spread(placement: Placement) -> bool:
-    """Say whether the spread constraints are effective: static weights override them."""
+    """Return whether the spread constraints are effective: static weights override them."""
     return bool(placement.spread) and not (placement.divided and placement.weights)
 
 

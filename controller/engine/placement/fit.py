@@ -80,7 +80,7 @@ class FreeCapacity:
         return replace(self.without(in_advance.set_aside(names)), in_advance=None)
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether the gang minimum fits and the cluster's resource models accept every pod (C3).
+        """Return whether the gang minimum fits and the cluster's resource models accept every pod (C3).
 
         What advance reservations keep free from the workload must stay free in addition to all its pods (O11).
         """
@@ -93,15 +93,15 @@ class FreeCapacity:
         return fits_gang and not self.is_refused_by_estimator(requirements)
 
     def accepts_pods(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether the nodes may hold the pods, according to resource models and the cluster's estimator."""
+        """Return whether the nodes may hold the pods, according to resource models and the cluster's estimator."""
         return self.has_nodes_for(requirements.pods) and not self.is_refused_by_estimator(requirements)
 
     def is_refused_by_estimator(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether the cluster's estimator has counted too little capacity for the gang."""
+        """Return whether the cluster's estimator has counted too little capacity for the gang."""
         return self.estimates is not None and self.estimates.refuses(requirements)
 
     def has_nodes_for(self, pods: Iterable[Resources]) -> bool:
-        """Say whether each pod may fit on some node, according to the cluster's resource models.
+        """Return whether each pod may fit on some node, according to the cluster's resource models.
 
         Karmada counts a node in the lowest grade that any graded resource reaches with its free amount
         (``pkg/modeling``). So a node has less than its grade's upper end of at least one resource, and any amount of
@@ -115,7 +115,7 @@ class FreeCapacity:
 
 
 def _grade_may_hold(pod: Resources, end: Resources) -> bool:
-    """Say whether a node of the grade with upper *end* may hold *pod*: one request must be below its end."""
+    """Return whether a node of the grade with upper *end* may hold *pod*: one request must be below its end."""
     return any(pod.get(name, 0) < amount for name, amount in end.items())
 
 
@@ -227,7 +227,7 @@ def place_copies(requirements: SchedulingRequirements, names: Sequence[ClusterNa
 
 
 def fits_enough_clusters(requirements: SchedulingRequirements, capacities: Iterable[FreeCapacity], copies: int) -> bool:
-    """Say whether *copies* clusters fit; ``False`` also where only ``choose_clusters`` can decide."""
+    """Return whether *copies* clusters fit; ``False`` also where only ``choose_clusters`` can decide."""
     if requirements.is_divided or any(spread.by == "region" for spread in requirements.placement.spread):
         return False
     return (

@@ -29,7 +29,7 @@ _MAX_STEPS: Final = 2_000
 
 
 def can_hold_gang(pod_sets: Iterable[PodSet], nodes: Sequence[NodeShape]) -> bool:
-    """Say whether the empty *nodes* may hold all pods of the gang minimum."""
+    """Return whether the empty *nodes* may hold all pods of the gang minimum."""
     names = sorted({name for node in nodes for name, _ in node.allocatable})
     counts: dict[Amounts, int] = {}
     for pod_set in pod_sets:
@@ -67,7 +67,7 @@ def _may_pack(pods: Pods, nodes: Nodes) -> bool:
 
 
 def _exceeds_bounds(pods: Pods, nodes: Nodes) -> bool:
-    """Say whether a bound proves that *pods* do not fit: the sum of a resource, or the number of pods per node."""
+    """Return whether a bound proves that *pods* do not fit: the sum of a resource, or the number of pods per node."""
     needs = [sum(request[place] * count for request, count in pods) for place in range(len(pods[0][0]) if pods else 0)]
     capacities = [sum(free[place] * count for free, count in nodes) for place in range(len(needs))]
     if any(need > capacity for need, capacity in zip(needs, capacities, strict=True)):
@@ -86,7 +86,7 @@ def _large_requests(pods: Pods) -> Iterator[list[tuple[Amounts, int]]]:
 
 
 def _has_too_many_pods(group: Sequence[tuple[Amounts, int]], nodes: Nodes) -> bool:
-    """Say whether the pods outnumber what nodes hold of pods with the group's smallest requests."""
+    """Return whether the pods outnumber what nodes hold of pods with the group's smallest requests."""
     least = tuple(map(min, zip(*(request for request, _ in group), strict=True)))
     if not any(least):
         return False
@@ -143,7 +143,7 @@ class _Search:
         self._failed: set[tuple[int, tuple[Amounts, ...]]] = set()
 
     def may_pack(self) -> bool:
-        """Say whether there is a placement, or the search has reached its limit."""
+        """Return whether there is a placement, or the search has reached its limit."""
         return self._place(0, self._nodes)
 
     def _place(self, number: int, nodes: tuple[Amounts, ...]) -> bool:

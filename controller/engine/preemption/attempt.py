@@ -100,7 +100,7 @@ class PreemptionAttempt:
         return free_after_evictions(cluster_state, self._evicted_from(cluster_state), with_estimates=True)
 
     def accepts_pods(self) -> bool:
-        """Say whether the nodes of the clusters may hold all pods after the selected evictions (C3)."""
+        """Return whether the nodes of the clusters may hold all pods after the selected evictions (C3)."""
         return all(
             self.free_capacity(cluster_state).accepts_pods(requirements)
             for cluster_state, _, starting in self._targets.values()
@@ -108,7 +108,7 @@ class PreemptionAttempt:
         )
 
     def changes_nodes_of(self, cluster_state: ClusterState) -> bool:
-        """Say whether pods leave the nodes of a cluster before the preemptor can start there."""
+        """Return whether pods leave the nodes of a cluster before the preemptor can start there."""
         return bool(cluster_state.being_evicted) or any(self._evicted_from(cluster_state).values())
 
     def _evicted_from(self, cluster_state: ClusterState) -> Resources:
@@ -128,7 +128,7 @@ class PreemptionAttempt:
         return Shortage(_freeze(queues_by_resource), _freeze(clusters_by_resource))
 
     def helps(self, victim: Victim, shortage: Shortage) -> bool:
-        """Say whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
+        """Return whether evicting *victim* reduces the shortage: on the clusters first, then in the queues."""
         if shortage.clusters:
             charges = [
                 cluster_charge for cluster_charge in victim.cluster_charges if cluster_charge.cluster in self._free
@@ -144,11 +144,11 @@ class PreemptionAttempt:
         )
 
     def may_select(self, victim: Victim) -> bool:
-        """Say whether *victim* is unselected and the parts of its gang that precede it are selected."""
+        """Return whether *victim* is unselected and the parts of its gang that precede it are selected."""
         return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
 
     def must_stay_selected(self, victim: Victim) -> bool:
-        """Say whether other parts of its gang are selected only because *victim* is."""
+        """Return whether other parts of its gang are selected only because *victim* is."""
         return any(other.preceded_by is victim for other in self.selected)
 
     def select(self, victim: Victim, selection: SelectionRank) -> None:
@@ -178,7 +178,7 @@ class PreemptionAttempt:
                 )
 
     def may_borrow(self, borrowing: BorrowingPolicy | None) -> bool:
-        """Say whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
+        """Return whether the queue may borrow what the head, or the parts in turn, need beyond the victims' charges."""
         if borrowing is None:
             return True
         quota = self.quota.overlay()

@@ -79,7 +79,7 @@ class Victim:
 
     @property
     def exceeds_charge(self) -> bool:
-        """Say whether one of them requests more than its charge (D7)."""
+        """Return whether one of them requests more than its charge (D7)."""
         return any(workload.has_resized for workload in self.workloads)
 
     @property
@@ -161,7 +161,7 @@ class PreemptionCandidates:
         return Victim(workloads, node, max(ranks), charge, max(priorities), after)
 
     def _is_evictable(self, workload: Workload) -> bool:
-        """Say whether evicting it certainly frees capacity and is up to the controller."""
+        """Return whether evicting it certainly frees capacity and is up to the controller."""
         if workload.preserved or workload.admission is None or workload.admission.adopted:
             return False
         cluster_states = (
@@ -187,7 +187,7 @@ def _rank(workload: Workload, node: Node, priority: int) -> Rank:
 
 
 def keeps_guarantee(node: Node, victim: Victim, quota: Quota) -> bool:
-    """Say whether a queue on the path of *victim* keeps its guarantee without it (P1)."""
+    """Return whether a queue on the path of *victim* keeps its guarantee without it (P1)."""
     guarantee = quota.limits[node.name].guarantee
     return all(
         amount <= 0 or quota.usage(node.name, name) - amount >= guarantee.get(name, 0)
@@ -268,7 +268,7 @@ class ReclaimableCapacity:
         return freed
 
     def _has_borrowed(self, node: Node) -> bool:
-        """Say whether a queue exceeds its fair share and is reclaimable."""
+        """Return whether a queue exceeds its fair share and is reclaimable."""
         fair_share = self._shares.fair_shares[node.name]
         usage = self._shares.quota.allocated[node.name]
         exceeds_fair_share = any(amount > fair_share.get(name, 0) for name, amount in usage.items() if name != PODS)
@@ -277,13 +277,13 @@ class ReclaimableCapacity:
         )
 
     def fits(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether a candidate cluster would fit *requirements* after reclaim."""
+        """Return whether a candidate cluster would fit *requirements* after reclaim."""
         if id(requirements) not in self._results:
             self._results[id(requirements)] = self._evaluate(requirements, None)
         return self._results[id(requirements)].fits
 
     def has_changed(self) -> bool:
-        """Say whether any finding has changed since the last call."""
+        """Return whether any finding has changed since the last call."""
         if self._version == self._cluster_usage.version:
             return False
         before, self._version = self._results, self._cluster_usage.version

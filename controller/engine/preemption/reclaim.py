@@ -69,7 +69,7 @@ class ReclaimPolicy:
         self._borrowing = borrowing
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
-        """Say whether *victim* may be selected next: its branch borrows a resource that the preemptor lacks."""
+        """Return whether *victim* may be selected next: its branch borrows a resource that the preemptor lacks."""
         paths = diverge(attempt.head.leaf, victim.node)
         lacking = _lacking_resources(attempt, victim)
         if paths is None or not lacking:
@@ -82,7 +82,7 @@ class ReclaimPolicy:
         )
 
     def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
-        """Say whether the victim's branch keeps its fair share of what the preemptor lacks without *victim*."""
+        """Return whether the victim's branch keeps its fair share of what the preemptor lacks without *victim*."""
         paths = diverge(attempt.head.leaf, victim.node)
         if paths is None:
             return False
@@ -94,7 +94,7 @@ class ReclaimPolicy:
         )
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the preemptor stays within its fair share and every eviction improves fairness."""
+        """Return whether the preemptor stays within its fair share and every eviction improves fairness."""
         if not attempt.may_borrow(self._borrowing):
             return False
         diverging = [(diverge(attempt.head.leaf, victim.node), victim) for victim in attempt.selected]
@@ -116,13 +116,13 @@ def _lacking_resources(attempt: PreemptionAttempt, victim: Victim) -> frozenset[
 
 
 def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
-    """Say whether a queue exceeds its fair share of one of *resources*."""
+    """Return whether a queue exceeds its fair share of one of *resources*."""
     fair_share = queue_shares.fair_shares[node.name]
     return any(quota.usage(node.name, name) > fair_share.get(name, 0) for name in resources)
 
 
 def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) -> bool:
-    """Say whether the preemptor's queues below the common ancestor stay within their fair shares."""
+    """Return whether the preemptor's queues below the common ancestor stay within their fair shares."""
     return all(
         attempt.queue_shares.first_above_fair_share(node, attempt.charge, attempt.quota) is None
         for node in paths.preemptor_path
@@ -132,7 +132,7 @@ def _stays_within_fair_share(attempt: PreemptionAttempt, paths: DivergingPaths) 
 def _improves_fairness(
     attempt: PreemptionAttempt, paths: DivergingPaths, victim: Victim, *, also_freed: Resources
 ) -> bool:
-    """Say whether the smaller usage ratio of the two branches grows, with *also_freed* freed as well.
+    """Return whether the smaller usage ratio of the two branches grows, with *also_freed* freed as well.
 
     The ratios count the resources that the preemptor lacks; preemptor and victim are the next to be admitted.
     """
@@ -193,5 +193,5 @@ class PriorityPreemptionPolicy:
         return True
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the queue may borrow what the preemptor needs beyond its victims' charges."""
+        """Return whether the queue may borrow what the preemptor needs beyond its victims' charges."""
         return attempt.may_borrow(self._borrowing)

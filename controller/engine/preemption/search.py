@@ -34,13 +34,13 @@ class PreemptionPolicy(Protocol):
     """Decides which victims may be evicted for a preemptor."""
 
     def allows(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
-        """Say whether *victim* may be selected next."""
+        """Return whether *victim* may be selected next."""
 
     def keeps_fair_share(self, attempt: PreemptionAttempt, victim: Victim) -> bool:
-        """Say whether the branch of *victim* keeps its fair share without it."""
+        """Return whether the branch of *victim* keeps its fair share without it."""
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
-        """Say whether the selected victims may be evicted together."""
+        """Return whether the selected victims may be evicted together."""
 
 
 @dataclass(frozen=True, slots=True)

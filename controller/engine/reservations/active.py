@@ -130,7 +130,7 @@ class ActiveReservations:
         return self._quota_refusals[key]
 
     def blocks(self, workload_class: WorkloadClass) -> bool:
-        """Say whether reservations block all workloads of *workload_class* as long as usage only grows.
+        """Return whether reservations block all workloads of *workload_class* as long as usage only grows.
 
         ``False`` if undecided.
         """
@@ -222,7 +222,7 @@ class ActiveReservations:
         )
 
     def _may_lack_quota(self, leaf: Node, charge: Resources, quota: Quota) -> bool:
-        """Say whether *charge* would leave less on the path of *leaf* than the largest reservation there."""
+        """Return whether *charge* would leave less on the path of *leaf* than the largest reservation there."""
         for reserved in self._reserved.on_path(leaf):
             queue, name = reserved.node.name, reserved.resource
             asked = charge.get(name, 0)
@@ -327,7 +327,7 @@ class ActiveReservations:
         return not (is_own or is_behind or is_below)
 
     def _exceeds_fair_share(self, reservation: JointReservation) -> bool:
-        """Say whether admitting the reservation would lift its queue above its fair share."""
+        """Return whether admitting the reservation would lift its queue above its fair share."""
         return any(
             self.queue_shares.first_above_fair_share(leaf, charge) is not None for leaf, charge in reservation.charges
         )

@@ -81,7 +81,7 @@ def _scarcity_key(pods: PodSet) -> tuple[int, int, int, tuple[tuple[str, int], .
 
 
 def can_be_estimated(requirements: SchedulingRequirements) -> bool:
-    """Say whether an estimator can be queried: the workload is not divided and all pods of its gang are known."""
+    """Return whether an estimator can be queried: the workload is not divided and all pods of its gang are known."""
     gang = gang_of(requirements.pod_sets)
     return (
         bool(gang)
@@ -103,7 +103,7 @@ class Answer:
 
     @property
     def refuses(self) -> bool:
-        """Say whether one more gang does not fit."""
+        """Return whether one more gang does not fit."""
         return self.remaining is not None and self.remaining < self.required
 
 
@@ -161,16 +161,16 @@ class ClusterEstimates:
         self.is_silent, self.retry_at = checkpoint.is_silent, checkpoint.retry_at
 
     def refuses(self, requirements: SchedulingRequirements) -> bool:
-        """Say whether the latest answer is that the nodes cannot hold *requirements*."""
+        """Return whether the latest answer is that the nodes cannot hold *requirements*."""
         answer = self.answers.get(requirements.pod_sets)
         return answer is not None and answer.refuses
 
     def must_wait(self, requirements: SchedulingRequirements, now: int) -> bool:
-        """Say whether a workload must wait for an answer."""
+        """Return whether a workload must wait for an answer."""
         return not self.is_silent and can_be_estimated(requirements) and not self._has_valid_answer(requirements, now)
 
     def may_query(self, requirements: SchedulingRequirements, queue: QueueName, now: int) -> bool:
-        """Say whether a query for *requirements* of a workload in *queue* is useful now."""
+        """Return whether a query for *requirements* of a workload in *queue* is useful now."""
         if (
             requirements.pod_sets in self.open_queries
             or not self._has_free_query(queue)
@@ -252,7 +252,7 @@ def units_per_gang(pods: Pods) -> int:
 
 
 def is_unobserved(workload: Workload | None) -> bool:
-    """Say whether a workload is admitted and its pods may not be on nodes yet."""
+    """Return whether a workload is admitted and its pods may not be on nodes yet."""
     return (
         workload is not None
         and workload.state is WorkloadState.ADMITTED
