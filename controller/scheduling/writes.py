@@ -32,6 +32,13 @@ from controller.scheduling import patches
 Effect = Literal[
     "admit", "evict", "resume", "clear", "note", "abort", "record", "hold", "pause", "observe", "requeue", "touch"
 ]
+"""What a write does to its binding; also a label of the metrics.
+
+``clear`` removes clusters without an admission, ``pause`` suspends a binding that bypassed the webhook, ``requeue``
+suspends a placed one to resume it at once; ``hold`` records a nomination or reservation, ``note`` and ``abort`` other
+changes of a pending workload, ``record`` those of an admitted one; ``observe`` sets the affinity term, and ``touch``
+makes Karmada process the binding again.
+"""
 
 
 class Write(msgspec.Struct, frozen=True):
