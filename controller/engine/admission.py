@@ -426,8 +426,7 @@ def _leaf_classes(
             workload_class
             for workload_class in part
             if workload_class.slot in feasible
-            and workload_class.inadmissible is None
-            and workload_class.is_waiting
+            and workload_class.competes
             and (workload_class.retry_hint is None or _should_retry(quota, workload_class.retry_hint, workload_class))
         )
         yield len(part)

@@ -58,7 +58,7 @@ class PendingReasons:
         if closed is not None or (shares is not None and workload.queue not in shares.quota.tree.nodes):
             return closed
         workload_class = self._context.pending.class_of(uid)
-        if workload_class.inadmissible is None and workload_class.is_waiting:
+        if workload_class.competes:
             head = self._context.order.blocking_head(workload.queue)
             if head is not None and head.uid != uid and not self.starts_with(head, workload.gang):
                 return Refusal(Reason.BLOCKED_BY_QUEUE_HEAD, queue=workload.queue, subject=head.path)
@@ -327,7 +327,7 @@ class PendingReasonUpdater:
     def _is_behind_head(self, workload_class: WorkloadClass) -> bool:
         """Return whether the workloads of a class wait behind the head of their fifo queue."""
         known = self._context.queue_usage.queues.get(workload_class.queue)
-        return known is not None and known.fifo and workload_class.inadmissible is None and workload_class.is_waiting
+        return known is not None and known.fifo and workload_class.competes
 
     def _class_refusal(self, workload_class: WorkloadClass) -> Refusal | None:
         """Return why the workloads of a class are pending, except the head of a fifo queue."""

@@ -134,7 +134,7 @@ class PreemptionPass:
         workload_classes = [
             workload_class
             for workload_class in self._context.pending.queues[leaf.name]
-            if workload_class.is_waiting and workload_class.inadmissible is None and workload_class not in self._failed
+            if workload_class.competes and workload_class not in self._failed
         ]
         if not leaf.queue.fifo:
             return workload_classes

@@ -268,11 +268,7 @@ def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
 def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources that a queue's pending workloads request and that would stay within its fair share."""
     workload_classes = snapshot.state.pending.queues.get(leaf.name, ())
-    waiting = [
-        workload_class
-        for workload_class in workload_classes
-        if workload_class.inadmissible is None and workload_class.is_waiting
-    ]
+    waiting = [workload_class for workload_class in workload_classes if workload_class.competes]
     within_share = [
         workload_class for workload_class in waiting if not snapshot.shares.borrows(leaf, workload_class.charge)
     ]

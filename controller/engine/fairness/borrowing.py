@@ -276,12 +276,7 @@ class BorrowingPolicy:
 
     def _can_use(self, workload_class: WorkloadClass) -> bool:
         asks = any(amount > 0 and name != PODS for name, amount in workload_class.charge.items())
-        return (
-            asks
-            and workload_class.is_waiting
-            and workload_class.inadmissible is None
-            and self._reclaimable.fits(workload_class.requirements)
-        )
+        return asks and workload_class.competes and self._reclaimable.fits(workload_class.requirements)
 
 
 def _protected_head(leaf: Node, workload_class: WorkloadClass) -> _ProtectedWorkload:

@@ -279,9 +279,7 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
     eligible = [
         part
         for part, workload_class in zip(pending, workload_classes, strict=True)
-        if workload_class.is_waiting
-        and workload_class.inadmissible is None
-        and workload_class.queue == head.workload_class.queue
+        if workload_class.competes and workload_class.queue == head.workload_class.queue
     ]
     missing = workloads.gangs.missing(gang)
     return eligible[:missing] if len(eligible) >= missing else []

@@ -77,7 +77,7 @@ class StarvationTimers:
         blocked = [
             workload_class
             for workload_class in self._workloads.pending.queues.get(queue, ())
-            if workload_class.inadmissible is None and workload_class.is_waiting
+            if workload_class.competes
         ]
         return self._order.first_of(queue, blocked)
 
@@ -185,7 +185,7 @@ class HeadReservations:
         if workload.uid not in self._workloads.pending or reserved is None:
             return True
         workload_class = self._workloads.pending.class_of(workload.uid)
-        if workload_class.inadmissible is not None or not workload_class.is_waiting:
+        if not workload_class.competes:
             return True
         cluster_names = self._feasibility_cache.get(workload_class.requirements).cluster_names
         has_changed = reserved.requests is not None and positive(reserved.requests) != positive(workload_class.charge)

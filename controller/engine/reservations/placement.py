@@ -99,11 +99,7 @@ class ReservationPlanner:
         """
         pending, heads = self._workloads.pending, FifoHeads(self._order)
         classes = ((part, pending.class_of(part.uid)) for part in self._workloads.pending_parts(gang))
-        return [
-            part
-            for part, workload_class in classes
-            if workload_class.inadmissible is None and workload_class.is_waiting and heads.before(part) is None
-        ]
+        return [part for part, workload_class in classes if workload_class.competes and heads.before(part) is None]
 
 
 class ReservationPlacer:

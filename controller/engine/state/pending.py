@@ -100,7 +100,7 @@ class WorkloadClass:
     order_key: OrderKey = field(init=False)
     """The order key of the first workload."""
     competes_alone: bool = field(init=False)
-    """Its workloads compete for capacity, without a gang or a reservation."""
+    """Where its workloads compete, they do so without a gang or a reservation."""
 
     def __post_init__(self) -> None:
         self.competes_alone = self.is_waiting and self.gang is None and self.key.reservation_owner is None
@@ -112,8 +112,13 @@ class WorkloadClass:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether its workloads compete for capacity, neither being evicted nor nominated."""
+        """Return whether its workloads are pending without an eviction in progress, their own or of their victims."""
         return not self.key.is_being_evicted and self.key.nominated_cluster is None
+
+    @property
+    def competes(self) -> bool:
+        """Return whether its workloads compete for capacity, so that nothing else keeps them pending."""
+        return self.inadmissible is None and self.is_waiting
 
     @property
     def head(self) -> Workload:
