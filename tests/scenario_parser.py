@@ -75,8 +75,8 @@ JOB = (
     " runs"
 )
 POLICY = (
-    "queueOrder tenantFairness settleSeconds tenants nodeShapes reclaim preemption holdSeconds maxIdlePermille resize "
-    "startWithin backfill ageing advanceReservations"
+    "queueOrder tenantFairness clusterStatusSettlePeriod tenants nodeShapes reclaim preemption headReservation resize "
+    "startupTimeout backfill ageing advanceReservations"
 )
 EVICTION = "minRuntime maxEvictions"
 
@@ -326,8 +326,8 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
     return Policy(
         queue_order=written.get("queueOrder", "PriorityFirst"),
         tenant_fairness=written.get("tenantFairness", "None"),
-        settle_ms=written.get("settleSeconds", 30) * 1000,
-        startup_timeout_ms=written["startWithin"] * 1000 if "startWithin" in written else None,
+        settle_ms=written.get("clusterStatusSettlePeriod", 30) * 1000,
+        startup_timeout_ms=written["startupTimeout"] * 1000 if "startupTimeout" in written else None,
         tenants=tenants,
         node_shapes=tuple(map(node_shapes, written.get("nodeShapes", ()))),
         resize=resize(written.get("resize", {})),
@@ -336,10 +336,15 @@ def policy(written: Mapping[str, Any] | None) -> Policy:
         backfill=Backfill(enabled=written.get("backfill") != "off", evicts_overrun=written.get("backfill") == "Evict"),
         ageing=ageing(written.get("ageing")),
         advance_reservations=tuple(map(advance_reservation, written.get("advanceReservations", ()))),
-        head_reservation=HeadReservationPolicy(
-            max_ms=written.get("holdSeconds", 7200) * 1000, max_idle_permille=written.get("maxIdlePermille", 100)
-        ),
+        head_reservation=head_reservation(written.get("headReservation", {})),
     )
+
+
+def head_reservation(written: Mapping[str, Any]) -> HeadReservationPolicy:
+    """Parse ``{max: 1800, maxIdle: 0.1}``, in seconds."""
+    known(written, "max maxIdle")
+    permille = round(1000 * written.get("maxIdle", 0.1))
+    return HeadReservationPolicy(max_ms=written.get("max", 7200) * 1000, max_idle_permille=permille)
 
 
 def ageing(written: Mapping[str, Any] | None) -> Ageing:

@@ -19,7 +19,7 @@ def late() -> Scenario:
     """Return a job that was requeued in Karmada and still does not start."""
     scenario = Scenario(
         {
-            "policy": {"startWithin": 600},
+            "policy": {"startupTimeout": 600},
             "clusters": [{"name": "m", "has": {"u": 4}}],
             "queues": [{"name": "q"}],
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
@@ -89,7 +89,7 @@ def moving(near: int) -> Scenario:
     """Return a job that Karmada moves from ``near`` to ``far``, and still evicts from ``near``."""
     scenario = Scenario(
         {
-            "policy": {"startWithin": 600},
+            "policy": {"startupTimeout": 600},
             "clusters": [{"name": "near", "has": {"u": near}}, {"name": "far", "has": {"u": 3}}],
             "queues": [{"name": "q"}],
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 3}, "on": ["far", "near"], "ran": 60, "moved": True}],
@@ -127,7 +127,7 @@ def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
     """Until Karmada places it again it has no cluster, and its charge did not change."""
     scenario = Scenario(
         {
-            "policy": {"startWithin": 600},
+            "policy": {"startupTimeout": 600},
             "clusters": [{"name": "m", "has": {"u": 4}}],
             "queues": [{"name": "q"}],
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
@@ -149,7 +149,7 @@ def test_cluster_that_was_lost_after_a_run_is_not_excluded(has_run, excluded):
     """R1: it did start there, so it and equal workloads may be tried there again."""
     scenario = Scenario(
         {
-            "policy": {"startWithin": 600},
+            "policy": {"startupTimeout": 600},
             "clusters": [{"name": "m", "has": {"u": 4}}],
             "queues": [{"name": "q"}],
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 3_600, "started": True}],
