@@ -70,9 +70,8 @@ QUEUE = "name parent weight priority capability deserved guarantee reclaimable f
 TASK = "name replicas minAvailable containers init overhead requests limits priorityClassName"
 JOB = (
     "name uid namespace count queue priority class unknownClass since hold placement term prefers evictingFrom runsOn "
-    "asks gang replicas tasks minAvailable classes on charge shown adopted resized ran evictions preserved never held "
-    "endsLate group reserved started unplaced moved attempts excludedClusters retryableClusters"
-    " runs"
+    "asks gang replicas tasks minAvailable classes on charge shown adopted resized ran evictions preserved never "
+    "nominated endsLate group reserved started unplaced moved attempts excludedClusters retryableClusters runs"
 )
 POLICY = (
     "queueOrder tenantFairness clusterStatusSettlePeriod tenants nodeShapes reclaim preemption headReservation resize "
@@ -257,7 +256,7 @@ def workloads(written: Mapping[str, Any], order: int, *, now: int = 0) -> Iterat
                 preserved=written.get("preserved", False),
                 has_long_grace_period=written.get("endsLate", False),
                 preempts=not written.get("never", False),
-                nomination=held(written["held"], asked, now) if "held" in written else None,
+                nomination=nomination(written["nominated"], asked, now) if "nominated" in written else None,
                 gang=HyperJobGang(**written["group"]) if "group" in written else None,
                 reservation=reserved(written["reserved"], now) if "reserved" in written else None,
                 run_time_ms=written["runs"] * 1000 if "runs" in written else None,
@@ -275,7 +274,7 @@ def hold(written: str | Mapping[str, Any], now: int) -> Refusal:
     return Refusal(Reason(written["reason"]), until=now + written["for"] * 1000)
 
 
-def held(written: Mapping[str, Any], asked: SchedulingRequirements, now: int) -> Nomination:
+def nomination(written: Mapping[str, Any], asked: SchedulingRequirements, now: int) -> Nomination:
     """Parse ``{cluster: m, for: 60, rank: 0, asks: {u: 1}}``, in seconds up to now."""
     demand = amounts(written["asks"]) if "asks" in written else asked.requests
     since = now - written.get("for", 0) * 1000
