@@ -1,1 +1,1 @@
-"""Controllers beside admission: each watches its objects, queues the changed ones and reconciles them."""
+"""Controllers of everything but admission: each watches its objects, queues the changed ones and reconciles them."""
