@@ -13,7 +13,13 @@ from msgspec.structs import replace as replace_fields
 from controller.api.keys import CLUSTER_RESOURCE_BINDINGS, RESOURCE_BINDINGS
 from controller.cache.objects import BindingCondition, CachedBinding, CachedTemplate
 from controller.cache.record import AdmissionRecord, write_record
-from controller.cache.translate.records import (
+from controller.cache.unapplied_works import phase_to_record
+from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
+from controller.engine.reasons import EvictionReason
+from controller.engine.state.clusters import ClusterName
+from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.scheduling import patches
+from controller.scheduling.records import (
     aborted_record,
     admitted_record,
     confirmed_record,
@@ -22,12 +28,6 @@ from controller.cache.translate.records import (
     pending_record,
     requeued_record,
 )
-from controller.cache.unapplied_works import phase_to_record
-from controller.engine.plan import Admit, Decision, Evict, RecordUpdate
-from controller.engine.reasons import EvictionReason
-from controller.engine.state.clusters import ClusterName
-from controller.engine.state.workloads import Workload, WorkloadUid
-from controller.scheduling import patches
 
 Effect = Literal[
     "admit", "evict", "resume", "clear", "note", "abort", "record", "hold", "pause", "observe", "requeue", "touch"
