@@ -55,7 +55,7 @@ class AdmissionPass:
         self.refused: list[WorkloadClass] = []
         self.admitted: set[WorkloadUid] = {*context.admitted_so_far}
         """Workloads admitted by this cycle and by the cut ones that it continues; they are no victims in it (O3)."""
-        self.candidates = context.new_candidates(shares)
+        self.preemption_candidates = context.new_candidates(shares)
         """The preemption candidates of every queue."""
         self.borrowing: BorrowingPolicy | None = None
         """The borrowing rules, while reclaim is on."""
@@ -73,7 +73,7 @@ class AdmissionPass:
 
     def renew_borrowing_policy(self) -> None:
         """Apply the borrowing rules to the present fair shares."""
-        self.borrowing = self.context.new_borrowing_policy(self.shares, self.candidates, self.now)
+        self.borrowing = self.context.new_borrowing_policy(self.shares, self.preemption_candidates, self.now)
 
     @property
     def is_at_limit(self) -> bool:

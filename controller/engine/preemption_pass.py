@@ -48,7 +48,7 @@ class PreemptionPass:
         self._context = admission.context
         self._shares = admission.shares
         self._policy = admission.context.policy
-        self._candidates = admission.candidates
+        self._candidates = admission.preemption_candidates
         self._failed: set[WorkloadClass] = set()
         self._gang_plans = SharedResults[tuple[HyperJobGang, QueueName], FoundPlan]()
 

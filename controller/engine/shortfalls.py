@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 
 from controller.engine.engine import Engine
-from controller.engine.placement.feasibility_cache import Feasibility, FeasibilityCache
+from controller.engine.placement.feasibility_cache import CandidateClusters, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import ClusterName
@@ -160,7 +160,7 @@ def cluster_shortfalls(
         yield _plain_shortfall(refusal)
 
 
-def _are_all_unusable(feasibility_cache: FeasibilityCache, candidates: Feasibility) -> bool:
+def _are_all_unusable(feasibility_cache: FeasibilityCache, candidates: CandidateClusters) -> bool:
     """Return whether clusters match, and none of them accepts new workloads."""
     states = [feasibility_cache.cluster_usage.cluster_state(name) for name in candidates.potential]
     return bool(states) and not any(state.is_usable for state in states)

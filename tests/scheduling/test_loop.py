@@ -311,7 +311,7 @@ async def test_many_pending_workloads_are_logged_as_counts(capsys):
     [
         pytest.param("controller.cache.store:build_workload", lambda item: item.name == "a-job", "build", id="build"),
         pytest.param(
-            "controller.engine.placement.feasibility_cache:feasibility",
+            "controller.engine.placement.feasibility_cache:candidate_clusters",
             lambda requirements: requirements.requests["cpu"] == 7000,
             "decide",
             id="evaluation",

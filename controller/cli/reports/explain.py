@@ -53,7 +53,7 @@ from controller.controllers.hyperjob.preview import Preview
 from controller.controllers.hyperjob.split import requests_of_parts
 from controller.controllers.hyperjob.state import SUSPENDED
 from controller.engine import remedies
-from controller.engine.placement.feasibility_cache import candidates_now, feasibility, has_nodes
+from controller.engine.placement.feasibility_cache import candidate_clusters, candidates_now, has_nodes
 from controller.engine.placement.filter import Candidates, Exclusion, untolerated_taints
 from controller.engine.placement.fit import FreeCapacity, free_capacity, replicas_that_fit
 from controller.engine.plan import Evict
@@ -191,7 +191,7 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         since=format_time(workload.created_at),
         requests=positive_quantities(requirements.requests),
         gang=positive_quantities(requirements.gang_requests),
-        copies=feasibility(requirements, snapshot.state.cluster_usage).copies,
+        copies=candidate_clusters(requirements, snapshot.state.cluster_usage).copies,
         queue=_queue(snapshot, workload.queue),
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),

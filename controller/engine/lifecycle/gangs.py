@@ -11,7 +11,7 @@ from typing import Final
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.pending_order import FifoHeads
-from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
+from controller.engine.placement.feasibility_cache import Feasibility, FeasibilityCache
 from controller.engine.placement.fit import choose_clusters, free_capacity
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.reasons import Reason, Refusal
@@ -280,7 +280,7 @@ class GangPlacer:
             return self._reservations.resolve(workload, feasibility, choice, quotas[0])
         return choice
 
-    def _place_on_reservation(self, part: Workload, feasibility: ClassFeasibility) -> Choice | None:
+    def _place_on_reservation(self, part: Workload, feasibility: Feasibility) -> Choice | None:
         """Return the placement of *part* on its reservation; ``None`` while the reserved capacity is not free."""
         reserved = part.reservation.cluster_charges if part.reservation is not None else ()
         reserved_clusters = {cluster_charge.cluster for cluster_charge in reserved}

@@ -47,7 +47,7 @@ _MAX_RANKED = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Feasibility:
+class CandidateClusters:
     """The clusters that requirements may use now, or why no cluster ever can satisfy them."""
 
     names: tuple[ClusterName, ...]
@@ -64,14 +64,14 @@ class Feasibility:
         return requirements.requests if self.copies == 1 else scale(requirements.requests, self.copies)
 
 
-def feasibility(
+def candidate_clusters(
     requirements: SchedulingRequirements, cluster_usage: ClusterUsage, find: FindCandidates = candidates
-) -> Feasibility:
+) -> CandidateClusters:
     """Return where *requirements* can be satisfied in the clusters of *cluster_usage*."""
     clusters = cluster_usage.clusters
     potential = find(requirements, clusters, as_if_usable=True)
     if not potential.names:
-        return Feasibility((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
+        return CandidateClusters((), 1, Refusal(Reason.NO_MATCHING_CLUSTER, subject=_exclusions_text(potential)))
     refusal = _exceeds_every_cluster(requirements, potential.names, cluster_usage)
     now = candidates_now(requirements, cluster_usage, find)
     if refusal is not None and now.names and now.names != potential.names:
@@ -85,7 +85,9 @@ def feasibility(
     known = {*potential.names}
     # Mostly none, and then the tuple is shared with all equal placements.
     others = tuple(name for name in _used_by_karmada(now) if name not in known)
-    return Feasibility(names, copies(requirements, now.names or potential.names), refusal, potential.names + others)
+    return CandidateClusters(
+        names, copies(requirements, now.names or potential.names), refusal, potential.names + others
+    )
 
 
 def candidates_now(
@@ -188,9 +190,9 @@ def why_unusable(cluster: Cluster) -> str | None:
     return None if cluster.ready else "is not ready"
 
 
-def _set_aside_refusal(class_feasibility: "ClassFeasibility", capacities: Sequence[FreeCapacity]) -> Refusal | None:
+def _set_aside_refusal(feasibility: "Feasibility", capacities: Sequence[FreeCapacity]) -> Refusal | None:
     """Return the refusal of a class that would fit without advance reservations of amounts (O11)."""
-    requirements, copies_wanted = class_feasibility.requirements, class_feasibility.candidates.copies
+    requirements, copies_wanted = feasibility.requirements, feasibility.candidates.copies
     unreserved = choose_clusters(
         requirements, [replace(capacity, in_advance=None) for capacity in capacities], copies_wanted
     )
@@ -212,9 +214,9 @@ def _set_aside_refusal(class_feasibility: "ClassFeasibility", capacities: Sequen
     return None
 
 
-def _refusal_without_candidates(class_feasibility: "ClassFeasibility") -> Refusal | None:
+def _refusal_without_candidates(feasibility: "Feasibility") -> Refusal | None:
     """Return why no cluster is a candidate now, ``None`` where all that match accept no new workloads."""
-    requirements, matching = class_feasibility.requirements, class_feasibility.candidates.potential
+    requirements, matching = feasibility.requirements, feasibility.candidates.potential
     for reserved in requirements.reserved_clusters:
         if reserved.cluster in matching:
             subject = f"{ADVANCE_RESERVATION}{reserved.reservation}"
@@ -237,12 +239,12 @@ class ReservedCapacity:
 
 
 @dataclass(slots=True, eq=False)
-class ClassFeasibility:
-    """Candidate clusters of one workload class, and whether it fits them now."""
+class Feasibility:
+    """The candidate clusters of requirements, and whether a workload with these fits them now."""
 
     requirements: SchedulingRequirements
     """Referenced so that its id stays unique."""
-    candidates: Feasibility
+    candidates: CandidateClusters
     charge: Resources
     """Total charge of one admission."""
     requested_resources: frozenset[str]
@@ -280,12 +282,12 @@ class FeasibilityCache:
         """Number of evaluations of a cluster."""
         self.cluster_usage = cluster_usage
         self._candidates = CandidateCache()
-        self._ranked: dict[ClassFeasibility, RankedClusters] = {}
+        self._ranked: dict[Feasibility, RankedClusters] = {}
         """The fitting clusters of the classes placed last, the latest at the end."""
         self._fleets: dict[frozenset[ClusterName], Resources] = {}
         """Results of ``_fleet``."""
         self._allocatable: Resources | None = None
-        self._by_requirements: dict[int, ClassFeasibility] = {}
+        self._by_requirements: dict[int, Feasibility] = {}
         self._pods = 0
         """Number of pod templates of all cached requirements."""
         self._max_pods = _MAX_UNUSED_PODS
@@ -300,7 +302,7 @@ class FeasibilityCache:
         self._allocatable = None
         self.generation += 1
 
-    def get(self, requirements: SchedulingRequirements) -> ClassFeasibility:
+    def get(self, requirements: SchedulingRequirements) -> Feasibility:
         """Return the feasibility of *requirements*."""
         cached = self._by_requirements.get(id(requirements))
         if cached is None:
@@ -309,7 +311,7 @@ class FeasibilityCache:
             except Exception as error:  # noqa: BLE001 -- tenants write what shapes are made of; one must not stop all
                 self._failures.append(error)
                 refusal = Refusal(Reason.INTERNAL_ERROR, subject=type(error).__name__)
-                cached = ClassFeasibility(requirements, Feasibility((), 1, refusal), EMPTY, frozenset(), frozenset())
+                cached = Feasibility(requirements, CandidateClusters((), 1, refusal), EMPTY, frozenset(), frozenset())
             self._by_requirements[id(requirements)] = cached
             self._pods += len(requirements.pods)
         return cached
@@ -326,17 +328,15 @@ class FeasibilityCache:
         failures, self._failures = self._failures, []
         return failures
 
-    def _evaluate(self, requirements: SchedulingRequirements) -> ClassFeasibility:
-        candidates = feasibility(requirements, self.cluster_usage, self._candidates.of)
+    def _evaluate(self, requirements: SchedulingRequirements) -> Feasibility:
+        candidates = candidate_clusters(requirements, self.cluster_usage, self._candidates.of)
         charge = candidates.charge(requirements)
         requested_resources = frozenset(name for name, amount in charge.items() if amount > 0 and name != PODS)
-        class_feasibility = ClassFeasibility(
-            requirements, candidates, charge, requested_resources, frozenset(candidates.names)
-        )
+        feasibility = Feasibility(requirements, candidates, charge, requested_resources, frozenset(candidates.names))
         self.steps += len(candidates.names) + 1
-        if class_feasibility.needs_one_cluster:
-            self.fits(class_feasibility)
-        return class_feasibility
+        if feasibility.needs_one_cluster:
+            self.fits(feasibility)
+        return feasibility
 
     def prepare(self, all_requirements: Iterable[SchedulingRequirements], steps: int) -> bool:
         """Evaluate requirements in advance for about *steps* steps; say whether all are evaluated.
@@ -364,96 +364,96 @@ class FeasibilityCache:
         """Return the number of all evaluations, those of affinities included."""
         return self.steps + self._candidates.steps
 
-    def fits(self, class_feasibility: ClassFeasibility) -> bool:
+    def fits(self, feasibility: Feasibility) -> bool:
         """Return whether one more workload of the class fits the clusters."""
-        if not class_feasibility.needs_one_cluster:
-            return self._fits_several(class_feasibility)
-        names: Iterable[ClusterName] = class_feasibility.candidates.names
-        if class_feasibility.last_fit is not None:
-            free_count, cluster = class_feasibility.last_fit
-            if cluster is not None and self.fits_on(class_feasibility, cluster):
+        if not feasibility.needs_one_cluster:
+            return self._fits_several(feasibility)
+        names: Iterable[ClusterName] = feasibility.candidates.names
+        if feasibility.last_fit is not None:
+            free_count, cluster = feasibility.last_fit
+            if cluster is not None and self.fits_on(feasibility, cluster):
                 return True
             if cluster is None and free_count == self.cluster_usage.free_count:
                 return False
-            names = self._clusters_to_check(class_feasibility, free_count, cluster)
-        cluster = next((name for name in names if self.fits_on(class_feasibility, name)), None)
-        class_feasibility.last_fit = self.cluster_usage.free_count, cluster
+            names = self._clusters_to_check(feasibility, free_count, cluster)
+        cluster = next((name for name in names if self.fits_on(feasibility, name)), None)
+        feasibility.last_fit = self.cluster_usage.free_count, cluster
         return cluster is not None
 
     def _clusters_to_check(
-        self, class_feasibility: ClassFeasibility, free_count: int, last_fitting_cluster: ClusterName | None
+        self, feasibility: Feasibility, free_count: int, last_fitting_cluster: ClusterName | None
     ) -> Iterable[ClusterName]:
         """Return the clusters that may fit now that the last fitting cluster no longer does, by name.
 
         Clusters before the last fitting one did not fit then; of these only those freed since are checked again.
         """
         freed = self.cluster_usage.freed_since(free_count)
-        names = class_feasibility.candidates.names
+        names = feasibility.candidates.names
         if freed is None:
             return names
-        freed &= class_feasibility.cluster_names
+        freed &= feasibility.cluster_names
         if last_fitting_cluster is None:
             return sorted(freed)
         later = names[bisect_right(names, last_fitting_cluster) :]
         return chain(sorted(name for name in freed if name < last_fitting_cluster), later)
 
-    def _fits_several(self, class_feasibility: ClassFeasibility) -> bool:
+    def _fits_several(self, feasibility: Feasibility) -> bool:
         """Return whether a class that needs several clusters fits; a refused one waits for a change of its clusters."""
-        if class_feasibility.is_monotone and class_feasibility.refused_at is not None:
-            freed = self.cluster_usage.freed_since(class_feasibility.refused_at)
-            if freed is not None and freed.isdisjoint(class_feasibility.cluster_names):
+        if feasibility.is_monotone and feasibility.refused_at is not None:
+            freed = self.cluster_usage.freed_since(feasibility.refused_at)
+            if freed is not None and freed.isdisjoint(feasibility.cluster_names):
                 return False
-        requirements = class_feasibility.requirements
-        if class_feasibility.is_monotone and not requirements.is_divided:
-            is_fitting = self._fits_copies(class_feasibility)
+        requirements = feasibility.requirements
+        if feasibility.is_monotone and not requirements.is_divided:
+            is_fitting = self._fits_copies(feasibility)
         else:
-            is_fitting = isinstance(self.choose(class_feasibility), Choice)
-        class_feasibility.refused_at = None if is_fitting else self.cluster_usage.free_count
+            is_fitting = isinstance(self.choose(feasibility), Choice)
+        feasibility.refused_at = None if is_fitting else self.cluster_usage.free_count
         return is_fitting
 
-    def _fits_copies(self, class_feasibility: ClassFeasibility) -> bool:
+    def _fits_copies(self, feasibility: Feasibility) -> bool:
         """Return whether enough clusters fit, and stop as soon as that is decided."""
         needed, spare_clusters = (
-            class_feasibility.candidates.copies,
-            len(class_feasibility.candidates.names) - class_feasibility.candidates.copies,
+            feasibility.candidates.copies,
+            len(feasibility.candidates.names) - feasibility.candidates.copies,
         )
-        for name in class_feasibility.candidates.names:
+        for name in feasibility.candidates.names:
             if needed == 0 or spare_clusters < 0:
                 break
-            if self.fits_on(class_feasibility, name):
+            if self.fits_on(feasibility, name):
                 needed -= 1
             else:
                 spare_clusters -= 1
         return needed <= 0 <= spare_clusters
 
-    def choose(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
+    def choose(self, feasibility: Feasibility) -> Choice | Refusal:
         """Return where one more workload fits, or why it does not."""
-        names, copies_wanted = class_feasibility.candidates.names, class_feasibility.candidates.copies
-        if not names and (refusal := _refusal_without_candidates(class_feasibility)) is not None:
+        names, copies_wanted = feasibility.candidates.names, feasibility.candidates.copies
+        if not names and (refusal := _refusal_without_candidates(feasibility)) is not None:
             return refusal
         if names and len(names) < copies_wanted:
             subject = f"it runs on {copies_wanted} clusters, but only {len(names)} that match accept {NEW_WORKLOADS}"
             return Refusal(Reason.INSUFFICIENT_CAPACITY, subject=subject)
-        if class_feasibility.cached_choice is None or class_feasibility.cached_choice[0] != self.cluster_usage.version:
-            choice = self._choose_ranked(class_feasibility) or self._choose_or_refuse(class_feasibility)
-            class_feasibility.cached_choice = self.cluster_usage.version, choice
-        return class_feasibility.cached_choice[1]
+        if feasibility.cached_choice is None or feasibility.cached_choice[0] != self.cluster_usage.version:
+            choice = self._choose_ranked(feasibility) or self._choose_or_refuse(feasibility)
+            feasibility.cached_choice = self.cluster_usage.version, choice
+        return feasibility.cached_choice[1]
 
-    def _choose_ranked(self, class_feasibility: ClassFeasibility) -> Choice | Refusal | None:
+    def _choose_ranked(self, feasibility: Feasibility) -> Choice | Refusal | None:
         """Return the first clusters in C3's order, or what the closest lacks; ``None`` where more than ranks decides.
 
         An admission changes one cluster, so that the others are not ranked again.
         """
-        requirements, copies = class_feasibility.requirements, class_feasibility.candidates.copies
-        if requirements.is_divided or not class_feasibility.is_monotone or not class_feasibility.candidates.names:
+        requirements, copies = feasibility.requirements, feasibility.candidates.copies
+        if requirements.is_divided or not feasibility.is_monotone or not feasibility.candidates.names:
             return None
-        ranked = self._ranked.pop(class_feasibility, None)
+        ranked = self._ranked.pop(feasibility, None)
         if ranked is None:
             if len(self._ranked) == _MAX_RANKED:
                 del self._ranked[next(iter(self._ranked))]
-            names = class_feasibility.cluster_names
+            names = feasibility.cluster_names
             ranked = RankedClusters(requirements, names, self.cluster_usage, self._fleet(names))
-        self._ranked[class_feasibility] = ranked
+        self._ranked[feasibility] = ranked
         before = ranked.steps
         chosen = ranked.first(copies)
         self.steps += ranked.steps - before
@@ -469,25 +469,23 @@ class FeasibilityCache:
             self._fleets[names] = total(self.cluster_usage.cluster_state(name).allocatable for name in names)
         return self._fleets[names]
 
-    def _choose_or_refuse(self, class_feasibility: ClassFeasibility) -> Choice | Refusal:
-        requirements, names = class_feasibility.requirements, class_feasibility.candidates.names
+    def _choose_or_refuse(self, feasibility: Feasibility) -> Choice | Refusal:
+        requirements, names = feasibility.requirements, feasibility.candidates.names
         candidates = free_capacities(self.cluster_usage.cluster_state(name) for name in names)
         self.steps += len(candidates)
-        choice = choose_clusters(requirements, candidates, class_feasibility.candidates.copies)
+        choice = choose_clusters(requirements, candidates, feasibility.candidates.copies)
         if isinstance(choice, Refusal) and requirements.amounts_reserved_by:
-            return _set_aside_refusal(class_feasibility, candidates) or choice
+            return _set_aside_refusal(feasibility, candidates) or choice
         return choice
 
-    def refusal(self, class_feasibility: ClassFeasibility) -> Refusal | None:
+    def refusal(self, feasibility: Feasibility) -> Refusal | None:
         """Return why the class does not fit; ``None`` where it does."""
-        choice = self.choose(class_feasibility)
+        choice = self.choose(feasibility)
         return choice if isinstance(choice, Refusal) else None
 
-    def fits_on(
-        self, class_feasibility: ClassFeasibility, name: ClusterName, reserved: Resources | None = None
-    ) -> bool:
+    def fits_on(self, feasibility: Feasibility, name: ClusterName, reserved: Resources | None = None) -> bool:
         """Return whether one more workload of the class fits a cluster of which *reserved* is not available to it."""
-        cluster_state, requirements = self.cluster_usage.cluster_state(name), class_feasibility.requirements
+        cluster_state, requirements = self.cluster_usage.cluster_state(name), feasibility.requirements
         self.steps += 1
         # Most clusters lack capacity even without nominations and reservations, which is cheaper to check.
         if not fits(requirements.gang_requests, cluster_state.headroom):

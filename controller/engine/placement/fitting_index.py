@@ -10,7 +10,7 @@ from functools import reduce
 from operator import or_
 from typing import NamedTuple
 
-from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache, ReservedCapacity
+from controller.engine.placement.feasibility_cache import Feasibility, FeasibilityCache, ReservedCapacity
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import PendingWorkloads
@@ -60,7 +60,7 @@ class FittingIndex:
         """The gang minimums of requirements that need one cluster, unless even empty clusters do not suffice."""
         self._slots: dict[int, int] = {}
         """The slots of the pending requirements, by their ids."""
-        self._members: dict[int, ClassFeasibility] = {}
+        self._members: dict[int, Feasibility] = {}
         """The requirements by slot, including those that are no longer pending."""
         self._all: Slots = 0
         self._refused: Slots = 0
@@ -131,7 +131,7 @@ class FittingIndex:
                 *(before | of_key << slot for before, of_key in zip(self._passed, passed, strict=True))
             )
 
-    def _add_candidate(self, name: ClusterName, member: ClassFeasibility, bit: Slots) -> None:
+    def _add_candidate(self, name: ClusterName, member: Feasibility, bit: Slots) -> None:
         is_new = name not in self._candidates
         self._candidates[name] = self._candidates.get(name, 0) | bit
         if is_new:
@@ -196,7 +196,7 @@ class FittingIndex:
         """Return whether *requirements*, which are pending, are among *slots*."""
         return bool(slots >> self._slots[id(requirements)] & 1)
 
-    def member(self, slot: int) -> ClassFeasibility:
+    def member(self, slot: int) -> Feasibility:
         """Return the requirements of a slot."""
         return self._members[slot]
 
@@ -322,7 +322,7 @@ class FittingIndex:
         return fitting
 
 
-def _is_placeable(member: ClassFeasibility) -> bool:
+def _is_placeable(member: Feasibility) -> bool:
     """Return whether one cluster may have the gang minimum, so that it is compared with all candidates.
 
     Others request resources that no cluster has: comparing these with every cluster would cost much and change nothing.

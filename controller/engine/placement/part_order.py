@@ -53,8 +53,8 @@ class PartSorter:
 
     def _choices_of(self, requirements: SchedulingRequirements) -> int:
         """Return by how many clusters a part may be placed in another way."""
-        feasibility = self._feasibility_cache.get(requirements).candidates
-        return len(feasibility.names) - feasibility.copies
+        candidates = self._feasibility_cache.get(requirements).candidates
+        return len(candidates.names) - candidates.copies
 
 
 def _dominant_share(requests: Resources, allocatable: Resources) -> Fraction:

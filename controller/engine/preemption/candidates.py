@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 
 from controller.engine.fairness.ageing import VictimPriorities
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.placement.feasibility_cache import ClassFeasibility, FeasibilityCache
+from controller.engine.placement.feasibility_cache import Feasibility, FeasibilityCache
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_after_evictions
 from controller.engine.policy import Policy
 from controller.engine.state.cluster_usage import ClusterUsage
@@ -300,7 +300,7 @@ class ReclaimableCapacity:
         fitting_cluster = self._find_cluster(feasibility, before)
         return _Finding(requirements, fitting_cluster is not None, fitting_cluster, self._cluster_usage.free_count)
 
-    def _find_cluster(self, feasibility: ClassFeasibility, before: _Finding | None) -> ClusterName | None:
+    def _find_cluster(self, feasibility: Feasibility, before: _Finding | None) -> ClusterName | None:
         names = feasibility.candidates.names
         if (
             before is not None

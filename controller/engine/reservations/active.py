@@ -11,7 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from controller.engine.fairness.shares import QueueShares
-from controller.engine.placement.feasibility_cache import ClassFeasibility, ReservedCapacity
+from controller.engine.placement.feasibility_cache import Feasibility, ReservedCapacity
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
@@ -44,7 +44,7 @@ _Key = tuple[QueueName, int, HyperJobGang | None, WorkloadUid | None, tuple[int,
 """Queue, id of the requirements, gang, for a workload with a reservation its uid, and the bounds of its run time."""
 
 
-def _key(workload: Workload, feasibility: ClassFeasibility) -> _Key:
+def _key(workload: Workload, feasibility: Feasibility) -> _Key:
     own = workload.uid if workload.has_reservation else None
     return workload.queue, id(feasibility.requirements), workload.gang, own, run_time_bounds(workload)
 
@@ -107,7 +107,7 @@ class ActiveReservations:
         return usable
 
     def resolve(
-        self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota | None = None
+        self, workload: Workload, feasibility: Feasibility, choice: Choice, quota: Quota | None = None
     ) -> Choice | Refusal:
         """Return where *workload* may be placed in view of its unreserved *choice*, or the reservation that blocks it.
 
@@ -122,7 +122,7 @@ class ActiveReservations:
             known = self._resolved[key] = version, verdict
         return known[1]
 
-    def quota_refusal(self, workload: Workload, feasibility: ClassFeasibility) -> Refusal | None:
+    def quota_refusal(self, workload: Workload, feasibility: Feasibility) -> Refusal | None:
         """Return the refusal by a quota reservation that applies on every cluster; ``None`` where there is none."""
         key = _key(workload, feasibility)
         if key not in self._quota_refusals:
@@ -232,9 +232,7 @@ class ActiveReservations:
                     return True
         return False
 
-    def _resolve(
-        self, workload: Workload, feasibility: ClassFeasibility, choice: Choice, quota: Quota
-    ) -> Choice | Refusal:
+    def _resolve(self, workload: Workload, feasibility: Feasibility, choice: Choice, quota: Quota) -> Choice | Refusal:
         binding = self._binding_reservations(workload, feasibility.charge)
         refusal = self._first_quota_refusal(workload, feasibility.charge, quota, binding)
         if refusal is not None:
@@ -375,7 +373,7 @@ class ActiveReservations:
             after.add_assumed(node, due)
         return None
 
-    def _choose(self, feasibility: ClassFeasibility, binding: Sequence[JointReservation]) -> Choice | Refusal:
+    def _choose(self, feasibility: Feasibility, binding: Sequence[JointReservation]) -> Choice | Refusal:
         """Return a choice that leaves reserved capacity on the clusters untouched."""
         cluster_states = (self._cluster_usage.cluster_state(name) for name in feasibility.candidates.names)
         capacities = [
