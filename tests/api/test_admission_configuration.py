@@ -14,6 +14,7 @@ from controller.api.configuration import (
     read_published,
 )
 from controller.cache.translate.policy import translate_policy
+from controller.engine.policy import Policy
 from controller.engine.state.clusters import Affinity, NodeShape, Requirement
 
 
@@ -74,13 +75,15 @@ def test_every_key_is_read():
         for name in VolcanoGlobalConfiguration.model_fields
         if getattr(configuration, name) == getattr(VolcanoGlobalConfiguration(), name)
     }
-    assert unchanged == {"api_version", "kind"}
+    assert unchanged == {"api_version", "kind"}, "write another value than the default for each new key"
+    policy = translate_policy(configuration, can_estimate=True)
+    assert [name for name in Policy.__slots__ if getattr(policy, name) == getattr(Policy(), name)] == []
     assert configuration.startup_timeout == timedelta(hours=2)
     assert configuration.tenants == (
         Tenant(namespaces=("team-a-*",), queues=("a",), priority_classes=("normal", "high")),
     )
     assert [rule.group for rule in configuration.integrations] == ["apps", "ray.io"]
-    by_name, by_label = translate_policy(configuration).node_shapes
+    by_name, by_label = policy.node_shapes
     assert by_name.clusters == Affinity(names=("member1",))
     assert by_name.nodes == (NodeShape(4, (("cpu", 95_500), ("nvidia.com/gpu", 8_000))),)
     labels = (Requirement("tier", "In", ("cpu",)), Requirement("old", "DoesNotExist"))

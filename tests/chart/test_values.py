@@ -29,7 +29,9 @@ def test_default_configuration_is_complete_and_equal():
 
     default = VolcanoGlobalConfiguration()
     assert VolcanoGlobalConfiguration.model_validate(DEFAULTS["admission"]) == default
-    assert keys(default.model_dump(by_alias=True, exclude={"api_version", "kind"})) == keys(DEFAULTS["admission"])
+    written = keys(DEFAULTS["admission"])
+    expected = keys(default.model_dump(by_alias=True, exclude={"api_version", "kind"}))
+    assert written == expected, "write the default of each key below admission in values.yaml"
 
 
 def test_app_version_is_the_project_version():
