@@ -33,6 +33,8 @@ class AssumedEviction:
     """Clusters where it is not tried again, as its record will say."""
     self_caused: bool = False
     """Its user caused the eviction (P4)."""
+    failed_clusters: tuple[ClusterName, ...] = ()
+    """Clusters of this eviction where it did not start itself; at the others it failed earlier."""
 
 
 @dataclass(frozen=True, slots=True)

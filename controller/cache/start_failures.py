@@ -91,9 +91,10 @@ class SharedStartFailures:
         changed = (either for either, names in zip(concerned, before, strict=True) if self.clusters(either) != names)
         self.changed_namespaces.update(namespace for namespace, _ in changed)
 
-    def retry(self, uid: WorkloadUid) -> None:
-        """Let the next record of *uid* count again: the workload was retried."""
-        self._expired.pop(uid, None)
+    def retry(self, uid: WorkloadUid, failed: Iterable[ClusterName]) -> None:
+        """Let the next record of *uid* count again for the clusters where it was retried and *failed* to start."""
+        if uid in self._expired:
+            self._expired[uid].difference_update(failed)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""
@@ -222,10 +223,10 @@ class StartFailures:
         """Return the clusters where *uid* itself did not start, each with the fingerprint in its record."""
         return self._excluded.get(uid, {})
 
-    def retry(self, uid: WorkloadUid) -> None:
-        """Let the next recorded exclusions of *uid* count as written: the workload was retried."""
+    def retry(self, uid: WorkloadUid, failed: Iterable[ClusterName]) -> None:
+        """Let the next recorded exclusions of *uid* count as written, those of others where it *failed* to start."""
         self._changed.pop(uid, None)
-        self.shared.retry(uid)
+        self.shared.retry(uid, failed)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload."""

@@ -242,7 +242,7 @@ class Store(ObjectCollections):
         """Assume *outcome*: it was decided and is being written. The engine's state includes it already."""
         self._assumed.assume(uid, outcome)
         if isinstance(outcome, AssumedEviction):
-            self.start_failures.retry(uid)
+            self.start_failures.retry(uid, outcome.failed_clusters)
 
     def _resend(self, uid: WorkloadUid) -> None:
         self._changed_workloads[uid] = None

@@ -40,6 +40,8 @@ class StartupBackoff:
     """It did not start itself, or does not fit where it was moved; otherwise a part of its gang did not."""
     moved_to: tuple[ClusterName, ...] = ()
     """The clusters to which others moved the failed workload, where its gang minimum does not fit."""
+    failed_clusters: tuple[ClusterName, ...] = ()
+    """The clusters on which it did not start itself this time."""
 
     @property
     def message(self) -> str:

@@ -16,6 +16,7 @@ from tests.cache.objects import admission_record, binding, cluster, job, queue
 from tests.work import work_of
 
 SIZE = {"cpu": "8", "pods": "110"}
+M1, M2 = ClusterName("m1"), ClusterName("m2")
 
 
 class Stage:
@@ -67,7 +68,7 @@ def test_resized_workload_excludes_no_cluster_for_others():
     stage.add("failed", cpu="1", record=stage.failed)
     excluded = {name: stage.excluded_clusters(name) for name in ("failed", "equal", "smaller")}
     assert excluded == {"failed": {"m1"}, "equal": set(), "smaller": set()}
-    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction())
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(failed_clusters=(M1,)))
     stage.store.roll_back(WorkloadUid("rb-failed"), None)
     stage.add("failed", cpu="1", record=stage.failed)
     assert [stage.excluded_clusters(name) for name in ("equal", "smaller")] == [set(), {"m1"}]
@@ -146,9 +147,34 @@ def test_end_before_the_failed_start_allows_no_retry():
     stage = Stage()
     stage.report("Running")
     stage.report("Completed")
-    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction())
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(failed_clusters=(M1,)))
     stage.store.roll_back(WorkloadUid("rb-failed"), None)
     assert stage.admitted() == set()
+
+
+@pytest.mark.parametrize(
+    ("recorded", "failed", "excluded"),
+    [
+        pytest.param((M1, M2), (M2,), {"m2"}, id="did-not-start-elsewhere"),
+        pytest.param((M1, M2), (M1, M2), {"m1", "m2"}, id="did-not-start-there-again"),
+        pytest.param((M1,), (), set(), id="was-preempted"),
+    ],
+)
+def test_end_counts_until_a_workload_fails_to_start_there_again(recorded, failed, excluded):
+    stage = Stage()
+    upsert(stage.store, ("clusters", cluster("m2", **SIZE)))
+    marks = {name: cluster_fingerprint(stage.store.clusters.get(name).cluster) for name in recorded}
+    stage.report("Running")
+    stage.add("equal")
+    stage.report("Completed")
+    charge = {"charge": {"cpu": "2", "pods": "1"}, "clusters": ("m2",), "excluded_clusters": {M1: marks[M1]}}
+    admitted = admission_record(uid="rb-failed", queue="a", attempts=1, **charge)
+    stage.add("failed", record=admitted, paused=False, clusters=["m2"], phases={"m2": "Pending"})
+    assert stage.excluded_clusters("equal") == set()
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(excluded_clusters=marks, failed_clusters=failed))
+    stage.add("failed", record=admission_record(uid="rb-failed", queue="a", attempts=2, excluded_clusters=marks))
+    assert stage.excluded_clusters("equal") == excluded
+    assert stage.admitted() == (set() if len(excluded) == 2 else {"failed", "equal"})
 
 
 def test_later_failed_start_of_an_equal_workload_stops_retries():
@@ -185,11 +211,11 @@ def test_admitted_workload_excludes_own_failed_clusters_only():
 
 
 def test_work_after_an_end_is_that_of_the_concerned_requests():
-    shared, m1, m2 = SharedStartFailures(), ClusterName("m1"), ClusterName("m2")
+    shared = SharedStartFailures()
     keys = [("hostile", WorkloadRequests({"cpu": number})) for number in range(2000)]
     for number, key in enumerate(keys):
-        shared.update(WorkloadUid(f"rb-{number}"), key, [m1] if number else [m1, m2])
-    assert work_of(lambda: (shared.expire(()), shared.expire({m2}))) < 1000
-    assert [shared.clusters(key) for key in keys] == [{m1}] * 2000
-    shared.expire({m1})
+        shared.update(WorkloadUid(f"rb-{number}"), key, [M1] if number else [M1, M2])
+    assert work_of(lambda: (shared.expire(()), shared.expire({M2}))) < 1000
+    assert [shared.clusters(key) for key in keys] == [{M1}] * 2000
+    shared.expire({M1})
     assert not shared

@@ -86,7 +86,7 @@ def test_changed_cluster_is_not_excluded_until_retried():
     starts.excluded_clusters(UID, marks)
     starts.cluster_changed(CLUSTER, M1)
     assert starts.excluded_clusters(UID, marks) == frozenset()
-    starts.retry(UID)
+    starts.retry(UID, [M1])
     assert starts.excluded_clusters(UID, marks) == {M1}
 
 

@@ -113,6 +113,27 @@ def test_unstarted_moved_job_excludes_only_its_new_cluster():
     assert eviction.back_off.excluded_clusters == ("far",)
 
 
+def test_eviction_tells_present_failure_from_earlier_ones():
+    """A workload that has ended in an earlier cluster since lets it be tried there again (R1)."""
+    scenario = Scenario(
+        {
+            "policy": {"startWithin": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 3_600}],
+        }
+    )
+    job = scenario.by_name("j")
+    requirements = replace(job.requirements, excluded_clusters=frozenset({"earlier"}))
+    scenario.state.workload_changed(replace(job, requirements=requirements), scenario.now)
+    assert evicted(scenario) == []
+    scenario.now += 600_000
+    (eviction,) = scenario.state.plan(scenario.now).decisions
+    assert isinstance(eviction, Evict)
+    assert eviction.back_off is not None
+    assert (eviction.back_off.excluded_clusters, eviction.back_off.failed_clusters) == (("earlier", "m"), ("m",))
+
+
 def test_eviction_of_moved_job_names_the_cluster_it_does_not_fit():
     scenario = moving(near=4)
     scenario.state.cluster_changed(

@@ -192,8 +192,15 @@ class StartupChecks:
             until = now + self._backoff_for_ms(max(part.details.failed_starts for part in unit), has_moved=has_moved)
             for workload in unit:
                 is_at_fault = workload.uid in at_fault
-                excluded_clusters = _excluded_clusters(workload, is_at_fault=is_at_fault and not has_moved)
-                back_off = StartupBackoff(now, until, excluded_clusters, is_at_fault, moved_clusters)
+                failed_clusters = _failed_clusters(workload) if is_at_fault and not has_moved else frozenset()
+                back_off = StartupBackoff(
+                    now,
+                    until,
+                    tuple(sorted(_excluded_before(workload) | failed_clusters)),
+                    is_at_fault,
+                    moved_clusters,
+                    tuple(sorted(failed_clusters)),
+                )
                 self._assume(with_startup_backoff(workload, back_off), now)
                 yield Evict(workload, reason, back_off=back_off)
 
@@ -297,16 +304,19 @@ def max_backoff_ms(timeout_ms: int) -> int:
     return max(timeout_ms, _HOUR_MS)
 
 
-def _excluded_clusters(workload: Workload, *, is_at_fault: bool) -> tuple[ClusterName, ...]:
-    """Return the clusters to exclude; after a run, earlier exclusions no longer apply.
+def _excluded_before(workload: Workload) -> frozenset[ClusterName]:
+    """Return the clusters where it failed to start earlier; none after a run."""
+    has_run = workload.has_run or workload.details.has_run_before
+    return frozenset() if has_run else workload.requirements.excluded_clusters
+
+
+def _failed_clusters(workload: Workload) -> frozenset[ClusterName]:
+    """Return the clusters where a workload that is at fault did not start.
 
     It did start in clusters from which Karmada took it away after a run, because they ceased to match.
     """
-    has_run_before = workload.details.has_run_before
-    has_run = workload.has_run or has_run_before
-    excluded = frozenset[ClusterName]() if has_run else workload.requirements.excluded_clusters
-    charges = _current_charges(workload) if is_at_fault and not has_run_before else ()
-    return tuple(sorted(excluded | {cluster_charge.cluster for cluster_charge in charges}))
+    charges = () if workload.details.has_run_before else _current_charges(workload)
+    return frozenset(cluster_charge.cluster for cluster_charge in charges)
 
 
 def _is_to_be_admitted(part: Workload) -> bool:
