@@ -83,6 +83,14 @@ class HistoryBuilder:
         reporting = {**binding, "status": {"aggregatedStatus": reported}}
         self.change("resourcebindings", f"{name}-job", reporting, seconds=seconds)
 
+    def fail_start(self, name: str, *on: str) -> None:
+        """Evict a job that did not start in the last of the clusters *on*, and earlier not in the others."""
+        record = {"uid": f"u-{name}", "excludedClusters": dict.fromkeys(on, "x")}
+        binding = json.loads(json.dumps(self.now["resourcebindings", f"{name}-job"]))
+        binding["metadata"]["annotations"][RECORD] = json.dumps(record)
+        binding["spec"] |= {"suspension": {"scheduling": True}, "clusters": []}
+        self.change("resourcebindings", f"{name}-job", binding)
+
     def mark_ours(self, *, status: int = 200, seconds: float = 10) -> None:
         """Mark the last change as a write of the controller."""
         change = self.changes[-1]
@@ -200,6 +208,28 @@ def give_freed_capacity_to_younger(history: HistoryBuilder) -> None:
     history.admit("young", seconds=0.1)
 
 
+def pass_over_after_an_end(history: HistoryBuilder) -> None:
+    """R1: equal jobs are tried again where a job has ended since, also if one does not start elsewhere then."""
+    history.cluster("m1", cpu="3")
+    history.cluster("m2", cpu="2")
+    history.job("runs")
+    history.admit("runs")
+    history.report("runs", "Running")
+    fail_start_of_an_equal_one(history)
+    history.report("runs", "Completed")
+    history.job("old", cpu=2)
+    history.admit("failed", on="m2", excludedClusters={"m1": "x"})
+    history.fail_start("failed", "m1", "m2")
+    history.job("young", replicas=2, born=9)
+    history.admit("young")
+
+
+def fail_start_of_an_equal_one(history: HistoryBuilder) -> None:
+    history.job("failed", cpu=2)
+    history.admit("failed")
+    history.fail_start("failed", "m1")
+
+
 def write_without_change(history: HistoryBuilder) -> None:
     history.job("a")
     history.admit("a")
@@ -231,6 +261,7 @@ VIOLATIONS: dict[Callable[[HistoryBuilder], None], str] = {
     admit_younger_first: "I6",
     admit_lower_queue_first: "I6",
     give_freed_capacity_to_younger: "I6",
+    pass_over_after_an_end: "I6",
     write_without_change: "I7",
     retry_at_once: "I7",
 }
@@ -300,6 +331,13 @@ def admit_before_an_end_is_seen_beside_a_gang_of_the_plan(history: HistoryBuilde
     history.admit("low", seconds=0.1, **plan)
 
 
+def pass_over_where_an_equal_one_did_not_start(history: HistoryBuilder) -> None:
+    fail_start_of_an_equal_one(history)
+    history.job("old", cpu=2)
+    history.job("young", born=9)
+    history.admit("young")
+
+
 def exclude_clusters_without_data(history: HistoryBuilder) -> None:
     history.job("a", affinity={"exclude": ["m2"]})
     before = history.now["resourcebindings", "a-job"]
@@ -327,6 +365,7 @@ PERMITTED = [
     exclude_clusters_without_data,
     correct_status_after_eviction,
     admit_past_one_for_another_cluster,
+    pass_over_where_an_equal_one_did_not_start,
     admit_by_changed_class,
     edit_annotation_of_part,
     admit_beside_cluster_where_finished_job_runs_again,

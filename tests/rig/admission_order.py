@@ -2,10 +2,11 @@
 
 It reads the store's history and only compares workloads whose order does not depend on fair shares: in one queue, or
 in queues of different priority. Possible excuses count in the controller's favour: events still in transit,
-concurrent decisions, capacity freed meanwhile, lost writes, unused guarantees, reservations and nominations.
+concurrent decisions, capacity freed meanwhile, lost writes, unused guarantees, reservations and nominations, and
+clusters in which equal workloads did not start.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -51,6 +52,18 @@ class _Usage:
         return self.asked.get(resource, 0) * there
 
 
+@dataclass(frozen=True, slots=True)
+class _FailedStart:
+    """Why workloads of a namespace with equal requests are not tried in a cluster (R1)."""
+
+    cluster: str
+    namespace: str
+    asked: tuple[requests.Amounts, requests.Amounts]
+    """The requests, and those of the gang."""
+    until: float = float("inf")
+    """When the record ceased to say so, the cluster changed, or a workload that ran there ended."""
+
+
 @dataclass
 class AdmissionOrder:
     """Pending workloads with their waiting times and order."""
@@ -76,6 +89,8 @@ class AdmissionOrder:
     """Existing PriorityClasses with their stored values."""
     _ended: list[tuple[float, str, _Usage]] = field(default_factory=list)
     """When the charge of a workload, by uid, has ended or ends."""
+    _failed_starts: dict[tuple[str, str], _FailedStart] = field(default_factory=dict)
+    """By the uid of the workload that did not start, and the cluster."""
 
     def apply(self, change: Change, *, before: BindingState | None) -> None:
         """Apply *change* before the usage does; *before* is the previous state of the binding."""
@@ -84,15 +99,17 @@ class AdmissionOrder:
             self._classes.pop(change.key[1], None)
             if change.after is not None:
                 self._classes[change.key[1]] = change.after.get("value")
-        elif change.kind in {"queues", "clusters"}:
-            if limits_of(change.before) != limits_of(change.after):
-                self._limits_changed_at = change.at
+        elif change.kind in {"queues", "clusters"} and limits_of(change.before) != limits_of(change.after):
+            self._limits_changed_at = change.at
+            if change.kind == "clusters":
+                self._retry_in(change.key[1], change.at)
         elif change.kind == "jobs":
             (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
             self._since[change.key] = change.at
         elif change.kind == "resourcebindings":
             now = observe(before, change.after) if change.after is not None else None
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
+            self._follow_failed_starts(before, now, change.at)
             if before is not None and before.holds and (now is None or not now.holds):
                 # Until a cluster has reported it, Karmada may be placing it once more.
                 delay = 0 if now is None or (before.clusters and before.listed) else _UNPLACED_SECONDS
@@ -104,6 +121,30 @@ class AdmissionOrder:
                 self._ended = [release for release in self._ended if release[1] != before.uid or release[0] > change.at]
                 if before.uid not in {uid for _, uid, _ in self._ended}:
                     self._ended.append((change.at, before.uid, left))
+
+    def _follow_failed_starts(self, before: BindingState | None, now: BindingState | None, at: float) -> None:
+        """Follow in which clusters equal workloads are not tried (R1)."""
+        for cluster in {*(before.running if before else ())} - {*(now.running if now else ())}:
+            self._retry_in(cluster, at)
+        known, recorded = ((item.record.get("excludedClusters") or {} if item else {}) for item in (before, now))
+        if before is not None:
+            for cluster in known.keys() - recorded.keys():
+                self._end_failed_start((before.uid, cluster), at)
+        if now is not None:
+            left = placement(before) if before is not None and before.admitted and not now.admitted else ()
+            for cluster in recorded:
+                if cluster not in known or cluster in left:
+                    asked = self.usage.requests_of(now), self.usage.gang(now)
+                    self._failed_starts[now.uid, cluster] = _FailedStart(cluster, now.job[0], asked)
+
+    def _retry_in(self, cluster: str, at: float) -> None:
+        for key in [key for key in self._failed_starts if key[1] == cluster]:
+            self._end_failed_start(key, at)
+
+    def _end_failed_start(self, key: tuple[str, str], at: float) -> None:
+        failed = self._failed_starts.get(key)
+        if failed is not None and failed.until > at:
+            self._failed_starts[key] = replace(failed, until=at)
 
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
         """Yield a violation for each pending workload that should have been admitted instead of *after*.
@@ -140,10 +181,10 @@ class AdmissionOrder:
         for item in waiting:
             if item.uid in later:
                 continue
-            beside = [*taken, *self._set_aside(item, at)]
+            beside, excluded = [*taken, *self._set_aside(item, at)], self._perhaps_excluded(item, horizon)
             if all(
-                self._fits(item, [*gone, *beside], at)
-                and not self._fits(item, [*gone, *beside, self._hold(after, at)], at)
+                self._fits(item, [*gone, *beside], excluded, at)
+                and not self._fits(item, [*gone, *beside, self._hold(after, at)], excluded, at)
                 for gone in perhaps_held
             ):
                 where = f"at {change.revision} {'/'.join(change.key)}"
@@ -170,6 +211,15 @@ class AdmissionOrder:
                 if self._may_fit(after, [*taken, *held, hold], at):
                     held.append(hold)
             yield held
+
+    def _perhaps_excluded(self, waiting: BindingState, horizon: float) -> set[str]:
+        """Return in which clusters *waiting* may not be tried, because an equal workload did not start there (R1)."""
+        asked = self.usage.requests_of(waiting), self.usage.gang(waiting)
+        return {
+            failed.cluster
+            for failed in self._failed_starts.values()
+            if failed.until > horizon and (failed.namespace, failed.asked) == (waiting.job[0], asked)
+        }
 
     def _set_aside(self, waiting: BindingState, at: float) -> list[_Usage]:
         """Return what may be set aside for other pending workloads: reservations, nominations, uncertain writes."""
@@ -244,7 +294,7 @@ class AdmissionOrder:
         is_anywhere = is_lost or (binding.is_divided and not knows_division)
         return _Usage(self.usage.path(self.usage.queue(binding), at), tuple(clusters), most, is_anywhere, copies)
 
-    def _fits(self, waiting: BindingState, taken: Iterable[_Usage], at: float) -> bool:
+    def _fits(self, waiting: BindingState, taken: Iterable[_Usage], excluded: Container[str], at: float) -> bool:
         """Return whether *waiting* certainly fits, all its pods at once, whatever guarantees are unused."""
         usage, held, asked = self.usage, list(taken), self.usage.requests_of(waiting)
         path = usage.path(usage.queue(waiting), at)
@@ -252,7 +302,12 @@ class AdmissionOrder:
             promised = usage.guarantees(resource, at, without=path)
             if not _is_within(path, resource, amount + promised, held, lambda *of: usage.certain_limit(*of, at)):
                 return False
-        return self._has_cluster(asked, held, lambda *of: usage.certain_capacity(*of, at), waiting.may_run_on)
+        return self._has_cluster(
+            asked,
+            held,
+            lambda *of: usage.certain_capacity(*of, at),
+            lambda cluster: cluster not in excluded and waiting.may_run_on(cluster),
+        )
 
     def _may_fit(self, after: BindingState, taken: Iterable[_Usage], at: float) -> bool:
         """Return whether the gang of *after* fits in any of the states of the lag."""
