@@ -40,7 +40,7 @@ from controller.cache.requests import (
     RequirementsBuilder,
     claim_requests,
 )
-from controller.cache.start_failures import StartFailures, startup_backoff
+from controller.cache.start_failures import ExcludedClusters, StartFailures, startup_backoff
 from controller.cache.translate.policy import translate_policy
 from controller.cache.unbound_jobs import NameCollisions, UnboundJobs, binding_key, colliding_job_key
 from controller.cache.workload_builder import (
@@ -243,6 +243,9 @@ class Store(ObjectCollections):
         self._assumed.assume(uid, outcome)
         if isinstance(outcome, AssumedEviction):
             self.start_failures.retry(uid, outcome.failed_clusters)
+            if (binding := self._by_uid.get(uid)) is not None:
+                # A workload may end in one of the clusters before the write is observed.
+                self._exclusions(binding)
 
     def _resend(self, uid: WorkloadUid) -> None:
         self._changed_workloads[uid] = None
@@ -478,12 +481,9 @@ class Store(ObjectCollections):
     def _local_state(self, binding: CachedBinding, now: int) -> LocalState:
         uid = binding.uid
         placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
-        outcomes = self._assumed.outcomes(uid)
-        excluded = self.start_failures.exclusions(
-            binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
-        )
+        excluded = self._exclusions(binding)
         return LocalState(
-            outcomes,
+            self._assumed.outcomes(uid),
             backoff=self._backoff(binding, now),
             placeable_until=placeable_until,
             retry_requested=self._commanded.get(uid) == "resume",
@@ -495,6 +495,13 @@ class Store(ObjectCollections):
             data=self.data_requirement(binding),
             has_leftover_work=self._has_leftover_work(binding, now),
             evicted_by_others=uid in self._evicted_by_others,
+        )
+
+    def _exclusions(self, binding: CachedBinding) -> ExcludedClusters:
+        """Return where a workload is not tried, because it or an equal one did not start there (R1)."""
+        outcomes = self._assumed.outcomes(binding.uid)
+        return self.start_failures.exclusions(
+            binding, outcomes, lambda: self._requests.resolve(binding, self.template(binding))
         )
 
     def _has_leftover_work(self, binding: CachedBinding, now: int) -> bool:

@@ -177,6 +177,23 @@ def test_end_counts_until_a_workload_fails_to_start_there_again(recorded, failed
     assert stage.admitted() == (set() if len(excluded) == 2 else {"failed", "equal"})
 
 
+def test_end_counts_before_the_eviction_is_observed():
+    """The write of an eviction may take seconds; what ends meanwhile has ended after the failed start."""
+    stage = Stage()
+    admitted = admission_record(uid="rb-failed", queue="a", charge={"cpu": "2", "pods": "1"}, clusters=("m1",))
+    stage.add("failed", record=admitted, paused=False, clusters=["m1"], phases={"m1": "Pending"})
+    stage.report("Running")
+    stage.add("equal")
+    assert stage.excluded_clusters("equal") == set()
+    marks = stage.store.start_failures.fingerprints([M1])
+    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(excluded_clusters=marks, failed_clusters=(M1,)))
+    assert stage.excluded_clusters("equal") == {"m1"}
+    stage.report("Completed")
+    stage.add("failed", record=stage.failed)
+    assert stage.excluded_clusters("equal") == set()
+    assert stage.admitted() == {"failed", "equal"}
+
+
 def test_later_failed_start_of_an_equal_workload_stops_retries():
     stage = Stage()
     stage.report("Running")
