@@ -305,10 +305,11 @@ def _set_or_delete(
 
 
 def _stopped_clusters(before: CachedBinding, after: CachedBinding | None) -> set[ClusterName]:
-    """Return the clusters where a workload ran and no longer runs."""
-    still = _running_clusters(after) if after is not None and after.uid == before.uid else set()
-    return _running_clusters(before) - still
+    """Return the clusters where a workload ran and no longer runs, or ran and ended without a report in between."""
+    now = after if after is not None and after.uid == before.uid else None
+    ended = _clusters_in(now, WorkloadPhase.FINISHED) - _clusters_in(before, WorkloadPhase.FINISHED)
+    return ended | (_clusters_in(before, WorkloadPhase.RUNNING) - _clusters_in(now, WorkloadPhase.RUNNING))
 
 
-def _running_clusters(binding: CachedBinding) -> set[ClusterName]:
-    return {progress.cluster for progress in binding.progress if progress.phase is WorkloadPhase.RUNNING}
+def _clusters_in(binding: CachedBinding | None, phase: WorkloadPhase) -> set[ClusterName]:
+    return {progress.cluster for progress in binding.progress if progress.phase is phase} if binding else set()

@@ -134,6 +134,15 @@ def test_finished_workload_lets_equal_workloads_retry_there(deleted):
     assert stage.excluded_clusters("failed") == {"m1"}
 
 
+def test_end_of_an_unreported_run_lets_equal_workloads_retry():
+    stage = Stage()
+    stage.report("Pending")
+    stage.add("equal")
+    assert stage.excluded_clusters("equal") == {"m1"}
+    stage.report("Completed")
+    assert stage.excluded_clusters("equal") == set()
+
+
 def test_workload_without_another_cluster_retries_after_an_end():
     stage = Stage()
     stage.report("Running")
