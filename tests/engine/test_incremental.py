@@ -54,6 +54,8 @@ class RandomRun:
             self.change_rules()
         self.homes = HOMES if exchanges else QUEUES
         self.shapes = [self.shape() for _ in range(6)]
+        self.with_failed_starts: dict[tuple[object, ...], SchedulingRequirements] = {}
+        """Those of the shapes for workloads that, or equals of which, did not start in some clusters (R1)."""
         self.number = 0
         if exchanges:
             self.settle_down()
@@ -112,6 +114,7 @@ class RandomRun:
         kinds = [self.arrive] * 9 + [self.finish] * 6 + [self.leave, self.queue, self.queue, self.cluster, self.cluster]
         rare = [self.drop_queue, self.drop_cluster, self.rule, self.evict, self.raise_priority, self.rest]
         kinds += [self.arrive_together] if self.groups else []
+        kinds += [self.fail_starts] * 2
         if self.exchanges:
             kinds += [self.finish_eviction] * 6 + [self.fill] * 4
             rare += [
@@ -189,6 +192,20 @@ class RandomRun:
 
     def begin(self) -> None:
         self.update(self.some(WorkloadState.ADMITTED), has_run=True)
+
+    def fail_starts(self) -> None:
+        """Exclude clusters for the pending workloads of a namespace with equal requests, or let them retry (R1)."""
+        shape, namespace = self.dice.choice(self.shapes), self.dice.choice(["one", "two"])
+        excluded = frozenset(self.dice.sample(CLUSTERS, self.dice.choice([0, 0, 1, 1, 2, 3])))
+        retryable = self.dice.choice([frozenset(), frozenset(), excluded])
+        failed = self.with_failed_starts.setdefault(
+            (id(shape), excluded, retryable),
+            replace(shape, excluded_clusters=excluded, retryable_clusters=retryable),
+        )
+        for workload in list(self.state.workloads.values()):
+            is_equal = workload.namespace == namespace and workload.requirements.requests is shape.requests
+            if is_equal and workload.state is WorkloadState.PENDING:
+                self.update(workload, requirements=failed)
 
     def change_rules(self) -> None:
         self.state.policy_changed(replace(self.state.policy, **self.rules()))
