@@ -117,7 +117,7 @@ def test_eviction_tells_present_failure_from_earlier_ones():
     """A workload that has ended in an earlier cluster since lets it be tried there again (R1)."""
     scenario = Scenario(
         {
-            "policy": {"startWithin": 600},
+            "policy": {"startupTimeout": 600},
             "clusters": [{"name": "m", "has": {"u": 4}}],
             "queues": [{"name": "q"}],
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 3_600}],
