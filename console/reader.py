@@ -77,7 +77,7 @@ class Reader:
         """
         if self.all_workloads or queue in self.own_queues(model):
             return True
-        return self.all_queues and (model.snapshot is None or queue in model.snapshot.state.queues)
+        return self.all_queues and (model.snapshot is None or queue in model.snapshot.engine.queues)
 
     def may_change(self, change: WhatIf, model: Model) -> bool:
         """Return whether it may see the object that *change* changes."""

@@ -159,7 +159,7 @@ class Renders:
     def ask_forecasts(self) -> None:
         """Compute the forecasts of the first workloads of all queues again, if they are old."""
         snapshot = self.model.snapshot
-        if snapshot is None or snapshot.run_times is None or not snapshot.state.pending:
+        if snapshot is None or snapshot.run_times is None or not snapshot.engine.pending:
             return
         self.analyses.ask("forecasts", lambda: msgspec.json.encode(forecast_heads(snapshot)))
 

@@ -116,7 +116,7 @@ class Controller:
             optional.maps.insert(0, self.hyperjobs.caches)
         self._create_status_controllers(api, clock)
         self.metrics.register_state(
-            lambda: self.loop.state,
+            lambda: self.loop.engine,
             self.store,
             Caches(self.informers, optional),
             leads=lambda: self.election.leads,
@@ -132,7 +132,9 @@ class Controller:
         file = self.file
         self.hyperjobs = HyperJobController(
             for_hyperjobs,
-            hyperjob_dependencies(self.store, lambda: self.loop.state, lambda: file.current, may_write=self._may_write),
+            hyperjob_dependencies(
+                self.store, lambda: self.loop.engine, lambda: file.current, may_write=self._may_write
+            ),
             watch_options=options,
             clock=clock,
         )
@@ -150,7 +152,7 @@ class Controller:
         self.commands = CommandController(
             api,
             command_dependencies(
-                self.store, lambda: self.loop.state, may_write=self._may_write, record_event=self.event_recorder.record
+                self.store, lambda: self.loop.engine, may_write=self._may_write, record_event=self.event_recorder.record
             ),
             watch_options=options,
         )
@@ -174,7 +176,7 @@ class Controller:
             api,
             self.store,
             JobStatusDependencies(
-                state=lambda: self.loop.state,
+                engine=lambda: self.loop.engine,
                 may_write=self._may_write,
                 is_enabled=lambda: file.current.status.pending_jobs,
                 is_busy=lambda: self.actuator.backlog > 0,
@@ -187,7 +189,7 @@ class Controller:
             api,
             self.store,
             QueueStatusDependencies(
-                state=lambda: self.loop.state,
+                engine=lambda: self.loop.engine,
                 may_write=self._may_write,
                 is_enabled=lambda: file.current.status.queues,
                 is_busy=lambda: self.actuator.backlog > 0,
@@ -360,7 +362,7 @@ async def _log_decisions(
     decision_log = DecisionLog(options, settings.identity, on_lost=metrics.count_decision_log_loss)
     loop.decision_recorder = DecisionRecorder(decision_log)
     decision_log.start()
-    loop.decision_recorder.start_file(loop.state, wall_clock())
+    loop.decision_recorder.start_file(loop.engine, wall_clock())
     try:
         yield
     finally:
@@ -375,7 +377,7 @@ async def _serve_tenants(settings: ControllerSettings, process: Controller, api:
         yield
         return
     certificate = Certificate.read(folder)
-    visibility = Visibility(Access(api), lambda: process.loop.state, leads=lambda: process.election.leads)
+    visibility = Visibility(Access(api), lambda: process.loop.engine, leads=lambda: process.election.leads)
     async with serve_endpoint(visibility, certificate, host=settings.host, port=port) as bound:
         log.info("visibility endpoint started", port=bound)
         following = asyncio.create_task(certificate.follow(seconds=settings.poll_seconds))

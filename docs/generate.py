@@ -226,10 +226,10 @@ def metrics(registry: CollectorRegistry) -> Table:
 
 def controller_metrics() -> Table:
     """Return the metrics of the controller."""
-    shown, state = ControllerMetrics(), Engine()
+    shown, engine = ControllerMetrics(), Engine()
     # The metrics of queues exist from the first cycle on.
-    state.plan(0)
-    shown.register_state(lambda: state, Store(), Caches({}))
+    engine.plan(0)
+    shown.register_state(lambda: engine, Store(), Caches({}))
     return metrics(shown.registry)
 
 

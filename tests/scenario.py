@@ -61,7 +61,7 @@ class Scenario:
 
     def __init__(self, document: Mapping[str, Any], *, reverse: bool = False) -> None:
         self.document = document
-        self.state = Engine(policy(document.get("policy")))
+        self.engine = Engine(policy(document.get("policy")))
         self.now = 1_000_000_000
         self._reverse = reverse
         self._entries = 0
@@ -70,18 +70,18 @@ class Scenario:
     def _populate(self, written: Mapping[str, Any], since: int) -> None:
         # Charges precede the clusters' summaries, as after a restart.
         for workload in self._in_order(self._jobs(written.get("jobs", ()))):
-            self.state.workload_changed(workload, since)
+            self.engine.workload_changed(workload, since)
         for entry in self._in_order(written.get("queues", ())):
-            self.state.queue_changed(queue(entry))
+            self.engine.queue_changed(queue(entry))
         for entry in self._in_order(written.get("clusters", ())):
-            self.state.cluster_changed(cluster(entry), self.now)
+            self.engine.cluster_changed(cluster(entry), self.now)
 
     def _jobs(self, entries: Sequence[Mapping[str, Any]]) -> list[Workload]:
         """Parse *entries*, each younger than all before; a repeated job keeps its age."""
         jobs = []
         for entry in entries:
             for workload in workloads(entry, 1000 * self._entries, now=self.now):
-                before = self.state.workloads.get(workload.uid)
+                before = self.engine.workloads.get(workload.uid)
                 keeps_age = before is not None and "since" not in entry
                 jobs.append(replace(workload, created_at=before.created_at) if keeps_age else workload)
             self._entries += 1
@@ -92,13 +92,13 @@ class Scenario:
 
     def by_name(self, name: str) -> Workload:
         """Return the first workload with this name."""
-        return next(workload for workload in self.state.workloads.values() if workload.name == name)
+        return next(workload for workload in self.engine.workloads.values() if workload.name == name)
 
     def play(self, step: Mapping[str, Any]) -> Outcome:
         """Apply the events of *step*, plan, and return the outcome."""
         self.now += step.get("after", 0) * 1000
         if "policy" in step:
-            self.state.policy_changed(policy(step["policy"]))
+            self.engine.policy_changed(policy(step["policy"]))
         removed = [self.by_name(name).uid for name in step.get("remove", ())]
         self._populate(step, self.now)
         for name in step.get("show", ()):
@@ -109,15 +109,15 @@ class Scenario:
             for name in step.get(event, ()):
                 self._update(self.by_name(name), **changes)
         for uid in removed:
-            self.state.workload_removed(uid, self.now)
+            self.engine.workload_removed(uid, self.now)
         for name in step.get("dropQueues", ()):
-            self.state.queue_removed(QueueName(name))
+            self.engine.queue_removed(QueueName(name))
         for name in step.get("dropClusters", ()):
-            self.state.cluster_removed(ClusterName(name))
-        return self._outcome(self.state.plan(self.now))
+            self.engine.cluster_removed(ClusterName(name))
+        return self._outcome(self.engine.plan(self.now))
 
     def _update(self, workload: Workload, **changes: Any) -> None:
-        self.state.workload_changed(changed(workload, **changes), self.now)
+        self.engine.workload_changed(changed(workload, **changes), self.now)
 
     def _outcome(self, plan: Plan) -> Outcome:
         outcome = Outcome(published=[wait.workload.name for wait in plan.waits])
@@ -133,7 +133,7 @@ class Scenario:
         }
         outcome.requeued = [workload.name for workload in plan.reschedules]
         outcome.wake_after = None if plan.wake_at is None else (plan.wake_at - self.now) // 1000
-        names = {uid: workload.name for uid, workload in self.state.workloads.items()}
+        names = {uid: workload.name for uid, workload in self.engine.workloads.items()}
         for decision in plan.decisions:
             if isinstance(decision, Evict):
                 outcome.evicted.append(decision.workload.name)
@@ -142,13 +142,13 @@ class Scenario:
                 continue
             outcome.order.append(decision.workload.name)
             outcome.admitted[decision.workload.name] = [target.name for target in decision.clusters]
-        for workload in self.state.workloads.values():
-            refusal = self.state.refusal(workload.uid)
+        for workload in self.engine.workloads.values():
+            refusal = self.engine.refusal(workload.uid)
             if refusal is not None:
                 outcome.waiting[workload.name] = refusal
-        for name in self.state.queues_with_pending():
+        for name in self.engine.queues_with_pending():
             outcome.positions |= {
-                workload.name: place for place, workload in enumerate(self.state.pending_workloads(name), start=1)
+                workload.name: place for place, workload in enumerate(self.engine.pending_workloads(name), start=1)
             }
         return outcome
 

@@ -136,17 +136,17 @@ def cluster_rows(snapshot: Snapshot, names: Iterable[str]) -> tuple[ClusterRow, 
     held: dict[str, list[Resources]] = {}
     nominated: dict[str, int] = {}
     reserved: dict[str, int] = {}
-    for workload in snapshot.state.nominated.values():
+    for workload in snapshot.engine.nominated.values():
         if workload.nomination is not None:
             nominated[workload.nomination.cluster] = nominated.get(workload.nomination.cluster, 0) + 1
             held.setdefault(workload.nomination.cluster, []).append(workload.requirements.gang_requests)
-    for workload in snapshot.state.with_reservation.values():
+    for workload in snapshot.engine.with_reservation.values():
         for charge in workload.reservation.cluster_charges if workload.reservation is not None else ():
             reserved[charge.cluster] = reserved.get(charge.cluster, 0) + 1
             held.setdefault(charge.cluster, []).append(charge.charge)
     for reservation in reservations_to_come(snapshot):
         for cluster in reservation.clusters if reservation.since <= snapshot.now else ():
-            idle = idle_for(replace(reservation, clusters=(cluster,)), snapshot.state.cluster_usage)
+            idle = idle_for(replace(reservation, clusters=(cluster,)), snapshot.engine.cluster_usage)
             held.setdefault(cluster, []).append(idle)
     states = {state.name: state for state in snapshot.current.clusters}
     rows = []

@@ -210,7 +210,7 @@ def _update(decision: LoggedDecision) -> str:
 def _preemptor(decision: LoggedDecision, model: Model, reader: Reader) -> str:
     if not decision.preemptor:
         return ""
-    workload = shown_snapshot(model).state.workloads.get(WorkloadUid(decision.preemptor))
+    workload = shown_snapshot(model).engine.workloads.get(WorkloadUid(decision.preemptor))
     return workload.path if workload is not None and reader.may_read(workload.namespace) else ANOTHER_WORKLOAD
 
 

@@ -49,8 +49,8 @@ _PER_QUEUE, _MOST = 10, 2_000
 def forecast_heads(snapshot: Snapshot) -> dict[str, Start]:
     """Return the forecasts of the first pending workloads of each queue; slow."""
     targets: list[Workload] = []
-    for queue in snapshot.state.queues_with_pending():
-        targets += snapshot.state.pending_workloads(queue)[:_PER_QUEUE]
+    for queue in snapshot.engine.queues_with_pending():
+        targets += snapshot.engine.pending_workloads(queue)[:_PER_QUEUE]
         if len(targets) >= _MOST:
             break
     forecasts = start_forecasts(snapshot, targets)
@@ -73,7 +73,7 @@ def new_forecasts(snapshot: Snapshot, starts: Mapping[str, Start]) -> Forecasts:
     by_uid = {WorkloadUid(uid): start for uid, start in starts.items()}
     queues: dict[QueueName, WorkloadUid] = {}
     for uid, start in sorted(by_uid.items(), key=lambda item: (item[1].p50 or 2**62, item[0])):
-        workload = snapshot.state.workloads.get(uid)
+        workload = snapshot.engine.workloads.get(uid)
         if workload is not None and start.p50 is not None:
             queues.setdefault(workload.queue, uid)
     return Forecasts(by_uid, queues)

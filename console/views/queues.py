@@ -120,7 +120,7 @@ def _rows(
     model: Model, query: Query, reader: Reader, forecasts: Forecasts
 ) -> tuple[tuple[QueueRow, ...], Paging, OthersRow | None]:
     snapshot = shown_snapshot(model)
-    names = sorted({*snapshot.shares.quota.tree.nodes, *snapshot.state.queues})
+    names = sorted({*snapshot.shares.quota.tree.nodes, *snapshot.engine.queues})
     visible = [name for name in names if reader.may_name(name, model)]
     if text := query.text("q"):
         visible = [name for name in visible if text in name]
@@ -165,7 +165,7 @@ def queue_row(model: Model, name: QueueName, reader: Reader, forecasts: Forecast
     """Return the row of one queue."""
     snapshot = shown_snapshot(model)
     node = snapshot.shares.quota.tree.nodes.get(name)
-    queue = node.queue if node is not None else snapshot.state.queues[name]
+    queue = node.queue if node is not None else snapshot.engine.queues[name]
     current = snapshot.current
     used = current.queues.get(name, {})
     return QueueRow(
@@ -304,10 +304,10 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
     snapshot = shown_snapshot(model)
     name = QueueName(query.path["name"])
     node = snapshot.shares.quota.tree.nodes.get(name)
-    spec = node.queue if node is not None else snapshot.state.queues.get(name)
+    spec = node.queue if node is not None else snapshot.engine.queues.get(name)
     if spec is None or not reader.may_name(name, model):
         raise NotVisibleError(f"there is no queue {name!r} that you may see")
-    ordered = snapshot.state.pending_workloads(name)
+    ordered = snapshot.engine.pending_workloads(name)
     page = paging(len(ordered), query, ("position",))
     start = (page.page - 1) * PAGE_SIZE
     children = [child.name for child in node.children] if node is not None else []
@@ -337,15 +337,15 @@ def queue_view(model: Model, query: Query, reader: Reader, forecasts: Forecasts)
 def _reasons(snapshot: Snapshot, name: QueueName) -> tuple[tuple[str, int], ...]:
     """Count the reasons by class: its workloads have one reason, except the head of a fifo queue (O5)."""
     counts: Counter[str] = Counter()
-    queue = snapshot.state.queues.get(name)
-    for workload_class in snapshot.state.pending.queues.get(name, ()):
+    queue = snapshot.engine.queues.get(name)
+    for workload_class in snapshot.engine.pending.queues.get(name, ()):
         workloads = workload_class.workloads
         heads = 1 if queue is not None and queue.fifo else len(workloads)
         for workload, count in ((workloads[0], heads), (workloads[-1], len(workloads) - heads)):
-            refusal = snapshot.state.refusal(workload.uid) if count else None
+            refusal = snapshot.engine.refusal(workload.uid) if count else None
             if refusal is not None:
                 counts[refusal.reason] += count
-    for refusal in snapshot.state.index.on_hold.get(name, {}).values():
+    for refusal in snapshot.engine.index.on_hold.get(name, {}).values():
         counts[refusal.reason] += 1
     return tuple(counts.most_common(6))
 
@@ -354,10 +354,10 @@ def _next_candidate(
     snapshot: Snapshot, ordered: list[Workload], reader: Reader, forecasts: Forecasts
 ) -> OrderedWorkload | None:
     for position, workload in enumerate(ordered[:200], start=1):
-        refusal = snapshot.state.refusal(workload.uid)
+        refusal = snapshot.engine.refusal(workload.uid)
         if not workload.is_being_evicted and (
             refusal is None
-            or (refusal.is_about_capacity and snapshot.state.pending.class_of(workload.uid).inadmissible is None)
+            or (refusal.is_about_capacity and snapshot.engine.pending.class_of(workload.uid).inadmissible is None)
         ):
             return _one(snapshot, workload, position, reader, forecasts)
     return None
@@ -390,14 +390,14 @@ def _one(
 ) -> OrderedWorkload:
     if not reader.may_read(workload.namespace):
         return _others_in_order([workload], position)
-    visible = reader.redacted(snapshot.state.refusal(workload.uid))
+    visible = reader.redacted(snapshot.engine.refusal(workload.uid))
     return OrderedWorkload(
         position=position,
         kind=workload.kind,
         namespace=workload.namespace,
         name=workload.name,
         priority=workload.priority,
-        raised_priority=snapshot.state.raised_priority(workload),
+        raised_priority=snapshot.engine.raised_priority(workload),
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         reason=visible.reason if visible else "",

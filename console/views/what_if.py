@@ -242,8 +242,10 @@ def difference(
     except InputError as error:
         return Difference(problem=str(error).replace("--what-if: ", ""))
     store.mark_changed(snapshot.plan.originals)
-    store.sync_to(snapshot.state, snapshot.now)
-    after = plan_snapshot(store, snapshot.state, snapshot.now, snapshot.configuration, snapshot.run_times or RunTimes())
+    store.sync_to(snapshot.engine, snapshot.now)
+    after = plan_snapshot(
+        store, snapshot.engine, snapshot.now, snapshot.configuration, snapshot.run_times or RunTimes()
+    )
     report = with_difference(plan_report(after), before, ()).what_if
     later = start_forecasts(after, first)
     admitted = {decision.workload.uid for decision in after.plan.decisions if isinstance(decision, Admit)}
@@ -270,9 +272,9 @@ def difference(
 
 def _first_pending(snapshot: Snapshot) -> list[Workload]:
     """Return the first pending workloads of each queue, at most so many that a forecast stays short."""
-    queues = list(snapshot.state.queues_with_pending())
+    queues = list(snapshot.engine.queues_with_pending())
     per_queue = max(_MAX_FORECASTS // max(len(queues), 1), 1)
-    first = [workload for queue in queues for workload in snapshot.state.pending_workloads(queue)[:per_queue]]
+    first = [workload for queue in queues for workload in snapshot.engine.pending_workloads(queue)[:per_queue]]
     return first[:_MAX_FORECASTS]
 
 

@@ -134,7 +134,7 @@ def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Fore
         since=format_time(workload.created_at),
         requests=amounts_text(workload.requirements.requests),
         clusters=clusters_of(workload),
-        position=snapshot.state.position(workload) if refusal is not None else None,
+        position=snapshot.engine.position(workload) if refusal is not None else None,
         reason=refusal.reason if refusal is not None else "",
         start=visible_start(forecasts.starts.get(workload.uid), reader),
         next_cycle=next_cycle,
@@ -143,7 +143,7 @@ def _row(snapshot: Snapshot, workload: Workload, reader: Reader, forecasts: Fore
 
 def refusal_of(snapshot: Snapshot, workload: Workload) -> Refusal | None:
     """Return why a workload is pending; ``None`` for one that the plan would only make pending."""
-    return snapshot.state.refusal(workload.uid) if workload.state is WorkloadState.PENDING else None
+    return snapshot.engine.refusal(workload.uid) if workload.state is WorkloadState.PENDING else None
 
 
 def _next_cycle(snapshot: Snapshot, uids: Collection[WorkloadUid]) -> dict[WorkloadUid, str]:
@@ -252,11 +252,11 @@ def find_workload(model: Model, query: Query, reader: Reader) -> Workload:
 
 def analyse(snapshot: Snapshot, uid: WorkloadUid) -> Analysis:
     """Return the slow part of the explanation of a workload; changes the engine, so it runs in a child."""
-    workload = snapshot.state.workloads[uid]
-    refusal = snapshot.state.refusal(uid)
+    workload = snapshot.engine.workloads[uid]
+    refusal = snapshot.engine.refusal(uid)
     remedy = ""
     if refusal is not None:
-        remedy = verified_remedy(refusal, remedies.find_remedy(snapshot.state, uid, snapshot.now, snapshot.plan))
+        remedy = verified_remedy(refusal, remedies.find_remedy(snapshot.engine, uid, snapshot.now, snapshot.plan))
     forecast = start_forecasts(snapshot, [workload]).get(uid)
     reports = counterfactual_reports(snapshot, workload) or ()
     changes = tuple(Change(report.change, report.dimension, report.before, report.after) for report in reports)
@@ -310,9 +310,9 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         reason=visible.reason if visible else "",
         message=pending_message(visible) if visible else "",
         remedy=_remedy(analysis, refusal, reader),
-        position=snapshot.state.position(workload) if pending else None,
-        of=snapshot.state.pending_count(workload.queue) if pending else None,
-        raised_priority=snapshot.state.raised_priority(workload),
+        position=snapshot.engine.position(workload) if pending else None,
+        of=snapshot.engine.pending_count(workload.queue) if pending else None,
+        raised_priority=snapshot.engine.raised_priority(workload),
         reservation=head_reservation_report(workload) if pending else None,
         start=visible_start(start, reader) if pending else None,
         has_run_times=snapshot.run_times is not None,

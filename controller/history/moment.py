@@ -40,10 +40,10 @@ class _StateBefore:
     order: dict[QueueName, list[Workload]] = field(default_factory=dict)
     settled: dict[QueueName, Resources] = field(default_factory=dict)
 
-    def take(self, state: Engine, _: PlanEntry) -> None:
-        self.current = current_usage(state)
-        self.settled = dict(state.queue_usage.settled)
-        self.order = {queue: list(state.pending_workloads(queue)) for queue in state.queues_with_pending()}
+    def take(self, engine: Engine, _: PlanEntry) -> None:
+        self.current = current_usage(engine)
+        self.settled = dict(engine.queue_usage.settled)
+        self.order = {queue: list(engine.pending_workloads(queue)) for queue in engine.queues_with_pending()}
 
 
 class LoggedPlan(NamedTuple):
@@ -103,16 +103,16 @@ class _Describer:
 
     def __init__(self, file: LogFile, replayed: ReplayedPlan, before: _StateBefore, current: CurrentUsage) -> None:
         self._file = file
-        self._state, self._entry = replayed.state, replayed.entry
+        self._engine, self._entry = replayed.engine, replayed.entry
         self._replayed = replayed
         self._before = before
         self._current = current
-        self._builder = RecordBuilder(replayed.state)
+        self._builder = RecordBuilder(replayed.engine)
         self._omitted = 0
 
     def moment(self, focus: Collection[str]) -> Moment:
         decided = [self._decision(record) for record in self._builder.plan_records(self._replayed.plan)]
-        policy = self._state.policy
+        policy = self._engine.policy
         decisions = {decision.uid: decision for decision in reversed(decided)}
         pending = tuple(self._pending(decisions, focus, self._borrowing(focus)))
         return Moment(
@@ -141,17 +141,17 @@ class _Describer:
         return msgspec.convert({**fields, "at": self._entry.now}, LoggedDecision)
 
     def _queues(self) -> Iterator[LoggedQueue]:
-        shares = self._state.queue_shares
+        shares = self._engine.queue_shares
         if shares is None:
             return
         nodes, current, settled = shares.quota.tree.nodes, self._current, self._settled(shares)
-        names = sorted({*nodes, *self._state.queues})
+        names = sorted({*nodes, *self._engine.queues})
         self._omitted += max(len(names) - _MAX_QUEUES, 0)
         # Those with pending workloads first, where not all fit.
         chosen = sorted(names, key=lambda name: (-current.pending.get(name, 0), name))[:_MAX_QUEUES]
         for name in sorted(chosen):
             node = nodes.get(name)
-            queue = node.queue if node is not None else self._state.queues[name]
+            queue = node.queue if node is not None else self._engine.queues[name]
             used = current.queues.get(name, {})
             is_infinite, share = (
                 shares.usage_ratio_with(name, settled.allocated[name]) if node is not None else (True, 0)
@@ -180,8 +180,8 @@ class _Describer:
 
         Empty where these do not come after the others (O3).
         """
-        shares, plan = self._state.queue_shares, self._replayed.plan
-        if shares is None or not self._state.policy.serves_fair_shares_first:
+        shares, plan = self._engine.queue_shares, self._replayed.plan
+        if shares is None or not self._engine.policy.serves_fair_shares_first:
             return set()
         usage = self._settled(shares)
         nodes, root = usage.tree.nodes, usage.tree.root
@@ -204,7 +204,7 @@ class _Describer:
         }
 
     def _pending_charge(self, uid: WorkloadUid) -> Resources:
-        pending = self._state.pending
+        pending = self._engine.pending
         return pending.class_of(uid).charge if uid in pending else EMPTY
 
     def _clusters(self) -> Iterator[LoggedCluster]:
@@ -235,9 +235,9 @@ class _Describer:
     def _row(
         self, queue: QueueName, position: int, workload: Workload, decided: LoggedDecision | None
     ) -> LoggedWorkload:
-        refusal = self._state.refusal(WorkloadUid(workload.uid))
+        refusal = self._engine.refusal(WorkloadUid(workload.uid))
         if decided is None and refusal is not None:
-            now_at = self._state.position(self._state.workloads[workload.uid])
+            now_at = self._engine.position(self._engine.workloads[workload.uid])
             decided = self._decision(self._builder.pending_record(workload, refusal, now_at))
         return LoggedWorkload(
             uid=workload.uid,

@@ -25,24 +25,24 @@ class CurrentUsage:
     clusters: tuple[ClusterState, ...]
 
 
-def current_usage(state: Engine) -> CurrentUsage:
+def current_usage(engine: Engine) -> CurrentUsage:
     """Return the usage of queues and clusters as it is, before a plan."""
     counts = {counted: Counter[QueueName]() for counted in (WorkloadState.PENDING, WorkloadState.ADMITTED)}
     admitted_on = Counter[str]()
-    for workload in state.workloads.values():
+    for workload in engine.workloads.values():
         if workload.state is WorkloadState.ADMITTED and workload.admission is not None:
             admitted_on.update(charge.cluster for charge in workload.admission.cluster_charges)
         if workload.state in counts:
-            counts[workload.state].update(_path(state, workload.queue))
+            counts[workload.state].update(_path(engine, workload.queue))
     usage: dict[QueueName, Resources] = {}
-    for queue, amounts in state.current_usage.items():
-        for name in _path(state, queue):
+    for queue, amounts in engine.current_usage.items():
+        for name in _path(engine, queue):
             usage[name] = add(usage.get(name, {}), amounts)
-    clusters = tuple(replace(cluster) for cluster in state.cluster_usage)
+    clusters = tuple(replace(cluster) for cluster in engine.cluster_usage)
     return CurrentUsage(usage, counts[WorkloadState.PENDING], counts[WorkloadState.ADMITTED], admitted_on, clusters)
 
 
-def _path(state: Engine, queue: QueueName) -> tuple[QueueName, ...]:
+def _path(engine: Engine, queue: QueueName) -> tuple[QueueName, ...]:
     """Return *queue* and its ancestors; for a queue that is not connected to the root, itself and the root."""
-    node: Node | None = state.tree().nodes.get(queue)
+    node: Node | None = engine.tree().nodes.get(queue)
     return tuple(ancestor.name for ancestor in node.path()) if node else (queue, ROOT)

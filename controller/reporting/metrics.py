@@ -92,7 +92,7 @@ class ControllerMetrics:
 
     def register_state(
         self,
-        state: Callable[[], Engine],
+        engine: Callable[[], Engine],
         store: Store,
         caches: Caches,
         *,
@@ -102,7 +102,7 @@ class ControllerMetrics:
 
         *state* returns the engine's state in use.
         """
-        self.registry.register(StateCollector(state, store, caches, leads=leads, more=self._of_controllers))
+        self.registry.register(StateCollector(engine, store, caches, leads=leads, more=self._of_controllers))
 
     def _of_controllers(self, resources: list[str], now: int) -> Iterator[Metric]:
         yield self.reserved_idle.metric(resources, now)

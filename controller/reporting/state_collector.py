@@ -104,7 +104,7 @@ class StateCollector:
 
     def __init__(
         self,
-        state: Callable[[], Engine],
+        engine: Callable[[], Engine],
         store: Store,
         caches: Caches,
         *,
@@ -112,7 +112,7 @@ class StateCollector:
         more: Callable[[list[str], int], Iterator[Metric]],
     ) -> None:
         self.clock: Clock = wall_clock
-        self._state = state
+        self._engine = engine
         self._store = store
         self._caches = caches
         self._leads = leads
@@ -121,33 +121,33 @@ class StateCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield the metric families."""
         if self._leads():
-            yield from self._leader_metrics(self._state())
+            yield from self._leader_metrics(self._engine())
         yield from self._cache_metrics()
 
-    def _leader_metrics(self, state: Engine) -> Iterator[Metric]:
-        pending = _Pending(state, self.clock())
+    def _leader_metrics(self, engine: Engine) -> Iterator[Metric]:
+        pending = _Pending(engine, self.clock())
         yield pending.counts()
         yield pending.ages()
-        yield from self._workloads(state)
-        resources = _resources_to_show(state)
-        queue_shares, quota = state.queue_shares, state.current_quota
+        yield from self._workloads(engine)
+        resources = _resources_to_show(engine)
+        queue_shares, quota = engine.queue_shares, engine.current_quota
         if queue_shares is not None and quota is not None:
             names = _queues_to_show(queue_shares, pending.by_queue())
             usage = {name: quota.allocated[name] if name in quota.tree.nodes else {} for name in names}
             yield from _queue_metrics(queue_shares, usage, resources)
-        yield from _cluster_metrics(list(state.cluster_usage), resources)
+        yield from _cluster_metrics(list(engine.cluster_usage), resources)
         yield from self._more(resources, self.clock())
 
-    def _workloads(self, state: Engine) -> Iterator[Metric]:
+    def _workloads(self, engine: Engine) -> Iterator[Metric]:
         admitted: Tally[QueueName] = Tally()
         states: Tally[WorkloadState] = Tally()
-        for workload in state.workloads.values():
+        for workload in engine.workloads.values():
             states[workload.state] += 1
             if workload.state is WorkloadState.ADMITTED:
-                admitted[_known(workload.queue, state.queues)] += 1
+                admitted[_known(workload.queue, engine.queues)] += 1
         text = "Admitted workloads that are not finished."
         yield gauge("admitted_active_workloads", text, ("queue",), _with_remainder(admitted))
-        reasons = Tally(state.last_reasons.values())
+        reasons = Tally(engine.last_reasons.values())
         yield gauge("pending_workloads_by_reason", "Pending workloads, by reason.", ("reason",), _by_label(reasons))
         yield gauge("workloads", "Gated workloads, by state.", ("state",), _by_label(states))
         conditions = Tally(condition for of_binding in self._store.conditions.values() for condition in of_binding)
@@ -178,18 +178,18 @@ class StateCollector:
 class _Pending:
     """Pending workloads by queue: those that capacity alone may admit, and all others."""
 
-    def __init__(self, state: Engine, now: int) -> None:
+    def __init__(self, engine: Engine, now: int) -> None:
         self._active: Tally[QueueName] = Tally()
         self._inadmissible: Tally[QueueName] = Tally()
         self._oldest: dict[tuple[str, str], int] = {}
         self._now = now
-        for queue, workloads in state.index.on_hold.items():
-            held = (state.workloads[uid] for uid in workloads)
-            self._add(self._inadmissible, "inadmissible", _known(queue, state.queues), held)
-        for workload_class in state.pending.classes():
+        for queue, workloads in engine.index.on_hold.items():
+            held = (engine.workloads[uid] for uid in workloads)
+            self._add(self._inadmissible, "inadmissible", _known(queue, engine.queues), held)
+        for workload_class in engine.pending.classes():
             is_active = workload_class.inadmissible is None
             counts, status = (self._active, "active") if is_active else (self._inadmissible, "inadmissible")
-            self._add(counts, status, _known(workload_class.queue, state.queues), workload_class)
+            self._add(counts, status, _known(workload_class.queue, engine.queues), workload_class)
 
     def _add(self, counts: Tally[QueueName], status: str, queue: QueueName, workloads: Iterable[Workload]) -> None:
         for workload in workloads:
@@ -224,10 +224,10 @@ def _known(queue: QueueName, queues: Mapping[QueueName, Queue]) -> QueueName:
     return queue if queue in queues or queue == ROOT else QueueName("")
 
 
-def _resources_to_show(state: Engine) -> list[str]:
+def _resources_to_show(engine: Engine) -> list[str]:
     """Return the resources that clusters have or queues name; users cannot add to them."""
-    names = {name for cluster in state.cluster_usage for name in cluster.allocatable}
-    for queue in state.queues.values():
+    names = {name for cluster in engine.cluster_usage for name in cluster.allocatable}
+    for queue in engine.queues.values():
         names.update(queue.capability, queue.deserved, queue.guarantee)
     return sorted(names - {PODS}, key=lambda name: (name not in (CPU, MEMORY), name))[:MAX_RESOURCES]
 

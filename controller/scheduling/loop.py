@@ -107,7 +107,7 @@ class AdmissionLoop:
         metrics: ControllerMetrics,
         clock: Clock = wall_clock,
     ) -> None:
-        self.state = Engine()
+        self.engine = Engine()
         self.last_error: str | None = None
         """Why the last cycle failed."""
         self.on_waits = []
@@ -184,11 +184,11 @@ class AdmissionLoop:
         began, now = time.monotonic(), self._clock()
         if self._plan_in_progress is not None:
             return self._advance_plan(now, began)
-        handler = self.decision_recorder.recording_handler(self.state)
+        handler = self.decision_recorder.recording_handler(self.engine)
         self._is_synced = self._store.sync_to(handler, now, most=_MAX_SYNCED_WORKLOADS)
         if not self._is_synced:
             return now
-        self.decision_recorder.rotate_if_due(self.state, now)
+        self.decision_recorder.rotate_if_due(self.engine, now)
         if not self._actuator.may_write:
             self._preparation_slices = 0
             self._metrics.reserved_idle.read({}, now)
@@ -200,7 +200,7 @@ class AdmissionLoop:
             return self._next_wake(now, now)
         batch_size = self._actuator.max_backlog - self._actuator.backlog
         self._plan_in_progress = (
-            self.state.plan_in_steps(now, most=batch_size),
+            self.engine.plan_in_steps(now, most=batch_size),
             CycleContext(now, batch_size, self._store.revision),
         )
         self._plan_seconds, self._plan_slices = 0.0, 0
@@ -216,7 +216,7 @@ class AdmissionLoop:
 
         Other tasks run between slices. Changes that arrive meanwhile are evaluated too, but a plan is made eventually.
         """
-        if self._preparation_slices < _MAX_PREPARATION_SLICES and not self.state.prepare(_STEPS_PER_SLICE):
+        if self._preparation_slices < _MAX_PREPARATION_SLICES and not self.engine.prepare(_STEPS_PER_SLICE):
             self._preparation_slices += 1
             return False
         self._preparation_slices = 0
@@ -238,7 +238,7 @@ class AdmissionLoop:
             return now
         self._plan_in_progress = None
         self._metrics.count_cycle(self._plan_seconds)
-        self._metrics.reserved_idle.read(self.state.idle_for_reservations(now), now)
+        self._metrics.reserved_idle.read(self.engine.idle_for_reservations(now), now)
         planned_at = self._apply_plan(made[0], context, now)
         # Changes since the first slice were not applied to the state yet.
         return self._next_wake(planned_at if self._plan_slices == 1 else now, now)
@@ -250,8 +250,8 @@ class AdmissionLoop:
 
     def _apply_plan(self, plan: Plan, context: CycleContext, now: int) -> int | None:
         """Submit the decisions of *plan*; return the time of the next plan."""
-        self.decision_recorder.record_plan(self.state, plan, context)
-        for error in self.state.pop_failures():
+        self.decision_recorder.record_plan(self.engine, plan, context)
+        for error in self.engine.pop_failures():
             self._report("decide", None, error)
         stale = self._stale(plan)
         self._store.mark_changed(stale)
@@ -317,7 +317,9 @@ class AdmissionLoop:
                     self._submit_decision(decision, binding, now)
 
     def _submit_decision(self, decision: Decision, binding: CachedBinding, now: int) -> None:
-        if isinstance(decision, Admit) and (term := first_unobserved_term(decision, binding, self.state.cluster_usage)):
+        if isinstance(decision, Admit) and (
+            term := first_unobserved_term(decision, binding, self.engine.cluster_usage)
+        ):
             self._observe_affinity(decision, binding, term)
             return
         if isinstance(decision, Evict) and (next_write_at := self._actuator.next_write_at(binding.uid) or 0) > now:
@@ -389,7 +391,7 @@ class AdmissionLoop:
 
     def _preemptor_of(self, decision: Decision) -> str:
         uid = decision.preemptor if isinstance(decision, Evict) else None
-        workload = self.state.workloads.get(uid) if uid else None
+        workload = self.engine.workloads.get(uid) if uid else None
         return workload.path if workload else ""
 
     def _repair(self, now: int) -> int | None:
@@ -420,10 +422,10 @@ class AdmissionLoop:
         return again_at
 
     def _next_repair(self, uid: WorkloadUid, binding: CachedBinding) -> Write | None:
-        conditions, workload = self._store.conditions.get(uid, frozenset()), self.state.workloads.get(uid)
+        conditions, workload = self._store.conditions.get(uid, frozenset()), self.engine.workloads.get(uid)
         template, repairs = self._store.template(binding), self._store.configuration.repair.ungated_bindings
         repair = repair_write(conditions, binding, workload, template=template, repairs=repairs)
-        if repair is None and workload is not None and self.state.has_accepted(uid):
+        if repair is None and workload is not None and self.engine.has_accepted(uid):
             return confirmation_write(binding, workload)
         return repair
 
@@ -448,8 +450,8 @@ class AdmissionLoop:
         """Drop the plan in progress and the assumed decisions that are not being written, with the state."""
         self._plan_in_progress = None
         self._store.drop_unsent(lambda uid: self._actuator.next_write_at(uid) is None)
-        self.state = Engine(self.state.policy)
-        self.decision_recorder.start_file(self.state, self._clock())
+        self.engine = Engine(self.engine.policy)
+        self.decision_recorder.start_file(self.engine, self._clock())
         self._store.mark_all_changed()
 
     async def _wait(self, wake_at: int | None) -> None:

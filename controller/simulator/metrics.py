@@ -62,17 +62,17 @@ class IdleCapacity:
             for number, cause in enumerate(IdleCause)
         }
 
-    def read(self, state: Engine, now: int) -> None:
+    def read(self, engine: Engine, now: int) -> None:
         """Use *state* from *now* on."""
         self.close(now)
-        if state.queue_shares is None:
+        if engine.queue_shares is None:
             return
-        self._update_queues(state)
-        quota, current_quota = state.queue_shares.quota, state.current_quota or state.queue_shares.quota
+        self._update_queues(engine)
+        quota, current_quota = engine.queue_shares.quota, engine.current_quota or engine.queue_shares.quota
         nominated = total(
-            workload.nomination.requests for workload in state.nominated.values() if workload.nomination is not None
+            workload.nomination.requests for workload in engine.nominated.values() if workload.nomination is not None
         )
-        reserved, blocked = total(state.quota_set_aside), total(_blocked_by_reservations(state))
+        reserved, blocked = total(engine.quota_set_aside), total(_blocked_by_reservations(engine))
         root, usage = quota.tree.root, quota.allocated[ROOT]
         for name, amount in quota.limits[ROOT].limit.items():
             if name == PODS:
@@ -92,11 +92,11 @@ class IdleCapacity:
             allowed = min(max(self._allowed.get(name, 0), 0), requested)
             self._amounts[name] = (*counted, rest - requested, requested - allowed, allowed)
 
-    def _update_queues(self, state: Engine) -> None:
+    def _update_queues(self, engine: Engine) -> None:
         """Update the requests of pending workloads in queues that changed."""
-        if state.queue_shares is None:
+        if engine.queue_shares is None:
             return
-        quota, wanted, settled = state.queue_shares.quota, state.requested, state.queue_usage.settled
+        quota, wanted, settled = engine.queue_shares.quota, engine.requested, engine.queue_usage.settled
         for node in quota.tree.leaves():
             name = node.name
             now = wanted.get(name, EMPTY), settled.get(name, EMPTY), quota.limits[name].limit
@@ -140,13 +140,13 @@ class AdvanceReservationCosts:
         """Each reservation with what it keeps free, and whether it keeps workloads off, since *_read_at*."""
         self._read_at = 0
 
-    def read(self, state: Engine, now: int) -> None:
+    def read(self, engine: Engine, now: int) -> None:
         """Use *state* from *now* on."""
         self.close(now)
-        reservations = state.policy.advance_reservations
-        blocking = blocking_reservations(state.pending) if reservations else frozenset()
+        reservations = engine.policy.advance_reservations
+        blocking = blocking_reservations(engine.pending) if reservations else frozenset()
         self._idle = [
-            (reservation, idle_for(reservation, state.cluster_usage), reservation.name in blocking)
+            (reservation, idle_for(reservation, engine.cluster_usage), reservation.name in blocking)
             for reservation in reservations
         ]
 
@@ -161,11 +161,11 @@ class AdvanceReservationCosts:
                 areas[name] = areas.get(name, 0) + amount * elapsed
 
 
-def _blocked_by_reservations(state: Engine) -> Iterator[Resources]:
+def _blocked_by_reservations(engine: Engine) -> Iterator[Resources]:
     """Yield the requests of the pending workloads that only a head reservation blocks."""
-    for uid, reason in state.last_reasons.items():
+    for uid, reason in engine.last_reasons.items():
         if reason is Reason.BLOCKED_BY_RESERVATION:
-            yield state.pending.class_of(uid).charge
+            yield engine.pending.class_of(uid).charge
 
 
 def _remaining(limit: Resources, usage: Resources, resource: str) -> int:

@@ -71,7 +71,7 @@ class SimulationResult:
     share_metrics: ShareMetrics
     idle: IdleCapacity
     reservation_costs: AdvanceReservationCosts
-    state: Engine
+    engine: Engine
     cycles: int
     ended_at: int
     """Time of the last relevant event, or the time limit."""
@@ -93,7 +93,7 @@ class Simulation:
         self._on_progress = on_progress
         self._observe = observe
         # In a simulation, every admitted job starts.
-        self._state = Engine(replace(trace.policy, startup_timeout_ms=None))
+        self._engine = Engine(replace(trace.policy, startup_timeout_ms=None))
         self._events = EventQueue()
         self._write_latency = WriteLatency(self._settings.writes_per_second)
         self._clusters = SimulatedClusters(trace.clusters, self._settings.status_period)
@@ -108,9 +108,9 @@ class Simulation:
         self._ended_at = 0
 
     @property
-    def state(self) -> Engine:
+    def engine(self) -> Engine:
         """Return the engine, for observers; only the simulation changes it."""
-        return self._state
+        return self._engine
 
     def run(self) -> SimulationResult:
         """Run the simulation to its end and return the result."""
@@ -131,7 +131,7 @@ class Simulation:
             share_metrics=self._share_metrics,
             idle=self._idle_capacity,
             reservation_costs=self._reservation_costs,
-            state=self._state,
+            engine=self._engine,
             cycles=self._cycles,
             ended_at=self._ended_at,
         )
@@ -146,9 +146,9 @@ class Simulation:
             elif submission.workload.state is not WorkloadState.FINISHED:
                 self._resume(submission)
         for queue in self._trace.queues:
-            self._state.queue_changed(queue)
+            self._engine.queue_changed(queue)
         for cluster in self._trace.clusters:
-            self._state.cluster_changed(cluster, self._trace.start)
+            self._engine.cluster_changed(cluster, self._trace.start)
         self._events.push(0, WakeUp())
 
     def _resume(self, submission: Submission) -> None:
@@ -183,11 +183,11 @@ class Simulation:
     def _run_cycle(self, now: int) -> None:
         """Handle the events due at *now*, plan one cycle and write its decisions."""
         was_idle = self._events.is_idle
-        has_changed = self._state.is_due(self._trace.start + now) or self._cycles == 0
+        has_changed = self._engine.is_due(self._trace.start + now) or self._cycles == 0
         for event in self._events.pop_due(now):
             has_changed |= not isinstance(event, WakeUp)
             self._handle(event, now)
-        plan = self._state.plan(self._trace.start + now)
+        plan = self._engine.plan(self._trace.start + now)
         self._cycles += 1
         for decision in plan.decisions:
             self._write(decision, now)
@@ -202,10 +202,10 @@ class Simulation:
 
     def _measure(self, now: int, *, has_changed: bool) -> None:
         self._ended_at = now
-        if has_changed and self._state.queue_shares is not None:
-            self._share_metrics.read(self._state.queue_shares, now)
-            self._idle_capacity.read(self._state, now)
-            self._reservation_costs.read(self._state, now)
+        if has_changed and self._engine.queue_shares is not None:
+            self._share_metrics.read(self._engine.queue_shares, now)
+            self._idle_capacity.read(self._engine, now)
+            self._reservation_costs.read(self._engine, now)
         if self._observe is not None:
             self._observe(self._share_metrics, self._jobs.waiting, now)
         if self._on_progress is not None:
@@ -224,7 +224,7 @@ class Simulation:
             case StatusUpdate(name):
                 cluster = self._clusters.update(name)
                 if cluster is not None:
-                    self._state.cluster_changed(cluster, self._trace.start + now)
+                    self._engine.cluster_changed(cluster, self._trace.start + now)
             case WakeUp():
                 self._wakes.discard(now)
 
@@ -279,7 +279,7 @@ class Simulation:
         self._jobs.start(job, admission, now)
         self._events.push(now + job.submission.runtime, RunCompleted(uid, job.runs))
         self._schedule_status(self._clusters.start(admission.cluster_charges), now)
-        known = self._state.workloads[uid]
+        known = self._engine.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
             known = replace(known, admission=replace(known.admission, reported=True))
             if known.run_time_ms is not None:
@@ -293,13 +293,13 @@ class Simulation:
             return  # it was evicted meanwhile
         self._stop_pods(job, now)
         self._jobs.finish(job, now)
-        known = self._state.workloads[job.workload.uid]
+        known = self._engine.workloads[job.workload.uid]
         self._update(replace(known, state=WorkloadState.FINISHED, admission=None, hold=None), now)
         self._log.append(LogEntry(now, JobAction.FINISH, job.workload))
 
     def _mark_evicting(self, uid: WorkloadUid, now: int) -> None:
         """Mark a victim as being evicted in the state, unless the engine has done so itself."""
-        known = self._state.workloads[uid]
+        known = self._engine.workloads[uid]
         if known.state is WorkloadState.ADMITTED and known.admission is not None:
             cluster = next((charge.cluster for charge in known.admission.cluster_charges), None)
             hold = Refusal(Reason.PREEMPTION_IN_PROGRESS, cluster=cluster)
@@ -309,7 +309,7 @@ class Simulation:
         """Make a victim pending again with its original age after its pods have terminated."""
         self._stop_pods(job, now)
         self._jobs.wait_again(job, now)
-        known = self._state.workloads[job.workload.uid]
+        known = self._engine.workloads[job.workload.uid]
         self._update(known.stopped(), now)
 
     def _stop_pods(self, job: SimulatedJob, now: int) -> None:
@@ -325,7 +325,7 @@ class Simulation:
         return submission.workload.expecting(max(submission.at - since, 0) + submission.runtime - submission.ran)
 
     def _update(self, workload: Workload, now: int) -> None:
-        self._state.workload_changed(workload, self._trace.start + now)
+        self._engine.workload_changed(workload, self._trace.start + now)
 
     def _schedule_status(self, clusters: Iterable[ClusterName], now: int) -> None:
         for name in clusters:

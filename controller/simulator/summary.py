@@ -248,7 +248,7 @@ def _deviation(integrals: QueueIntegrals, result: SimulationResult) -> dict[str,
 
 def _never_admitted(result: SimulationResult, job: SimulatedJob) -> NeverAdmitted:
     workload = job.workload
-    refusal = result.state.refusal(workload.uid)
+    refusal = result.engine.refusal(workload.uid)
     return NeverAdmitted(
         kind=workload.kind,
         namespace=workload.namespace,

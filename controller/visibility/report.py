@@ -19,28 +19,28 @@ from controller.reporting.redaction import redacted_refusal, same_namespace
 from controller.visibility.scan import NamespaceUsage, Scan
 
 
-def workloads_of(state: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
+def workloads_of(engine: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
     """Return those of *uids* that exist, all or those of a kind or name, in the same order."""
     return [
         workload
-        for workload in map(state.workloads.get, uids)
+        for workload in map(engine.workloads.get, uids)
         if workload is not None and name in {"", workload.name} and kind in {"", workload.kind}
     ]
 
 
-def queues_of(state: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage]) -> Iterator[VisibleQueue]:
+def queues_of(engine: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage]) -> Iterator[VisibleQueue]:
     """Yield the queues of a namespace by name, with its usage of them and that of all others together."""
-    shares = state.queue_shares
+    shares = engine.queue_shares
     for name, own in sorted(namespace_usage.items()):
         if shares is None or name not in shares.quota.limits or not (own.pending or own.allocated):
             continue
         usage, fair_share, limit = (
-            state.current_usage.get(name, {}),
+            engine.current_usage.get(name, {}),
             shares.fair_shares.get(name, {}),
             shares.quota.limits[name].limit,
         )
         resources = sorted({*usage, *fair_share, *own.allocated} - {PODS})
-        pending = state.pending_count(name)
+        pending = engine.pending_count(name)
         # The usage of the namespace may be a second old.
         own_usage = {resource: min(own.allocated.get(resource, 0), usage.get(resource, 0)) for resource in resources}
         others = {resource: usage.get(resource, 0) - own_usage[resource] for resource in resources}
@@ -55,7 +55,7 @@ def queues_of(state: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage]
         )
 
 
-def describe(state: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
+def describe(engine: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
     """Return what a reader of its namespace may know of *workload*; *scan* is one of *state*."""
     admission = workload.admission if workload.state is WorkloadState.ADMITTED else None
     shown = VisibleWorkload(
@@ -68,15 +68,15 @@ def describe(state: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
         since=format_time(workload.created_at) if workload.created_at else None,
         clusters=tuple(charge.cluster for charge in admission.cluster_charges) if admission is not None else (),
     )
-    refusal = state.refusal(workload.uid)
+    refusal = engine.refusal(workload.uid)
     if refusal is None:
         return shown
     visible = redacted_refusal(refusal, same_namespace(workload.namespace))
     return structs.replace(
         shown,
-        position=scan.position(state, workload),
-        of=state.pending_count(workload.queue),
-        raised_priority=UNSET if (raised := state.raised_priority(workload)) is None else raised,
+        position=scan.position(engine, workload),
+        of=engine.pending_count(workload.queue),
+        raised_priority=UNSET if (raised := engine.raised_priority(workload)) is None else raised,
         reason=visible.reason,
         message=pending_message(visible),
         # Tenants read this from `explain job`, which has no more for them.

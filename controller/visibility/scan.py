@@ -57,31 +57,31 @@ class Scan:
         is_pending = workload.state is WorkloadState.PENDING
         by_queue[workload.queue] = NamespaceUsage(usage.pending + is_pending, allocated)
 
-    def in_order(self, state: Engine, namespace: str) -> list[WorkloadUid]:
+    def in_order(self, engine: Engine, namespace: str) -> list[WorkloadUid]:
         """Return the workloads of a namespace: pending ones first, by age and name.
 
         They are sorted once for all requests that share the scan.
         """
         if namespace not in self._ordered:
-            known = (state.workloads.get(uid) for uid in self.workloads.get(namespace, ()))
+            known = (engine.workloads.get(uid) for uid in self.workloads.get(namespace, ()))
             ordered = sorted((workload for workload in known if workload is not None), key=_order)
             self._ordered[namespace] = [workload.uid for workload in ordered]
         return self._ordered[namespace]
 
-    def position(self, state: Engine, workload: Workload) -> int:
+    def position(self, engine: Engine, workload: Workload) -> int:
         """Return the position of a pending workload of *state* in its queue, counted from 1.
 
         A queue that must be sorted for it is sorted once for all requests that share the scan.
         """
         queue = workload.queue
-        if state.has_quick_positions(queue):
-            return state.position(workload)
+        if engine.has_quick_positions(queue):
+            return engine.position(workload)
         if queue not in self._positions:
-            ordered = enumerate(state.pending_workloads(queue), start=1)
+            ordered = enumerate(engine.pending_workloads(queue), start=1)
             self._positions[queue] = {pending.uid: number for number, pending in ordered}
         position = self._positions[queue].get(workload.uid)
         # Without one it became pending afterwards; others may have left.
-        return state.position(workload) if position is None else min(position, state.pending_count(queue))
+        return engine.position(workload) if position is None else min(position, engine.pending_count(queue))
 
 
 class Scanner:
@@ -92,18 +92,18 @@ class Scanner:
         self._lock = asyncio.Lock()
         self._latest: tuple[float, ref[Engine], Scan] | None = None
 
-    async def scan(self, state: Engine) -> Scan:
+    async def scan(self, engine: Engine) -> Scan:
         """Return a scan of *state*; with few workloads it is at most a second old. Concurrent callers share one."""
         async with self._lock:
             if self._latest is not None:
                 until, scanned, latest = self._latest
-                if scanned() is state and self._clock() < until:
+                if scanned() is engine and self._clock() < until:
                     return latest
             began, latest = self._clock(), Scan()
-            for number, workload in enumerate(list(state.workloads.values()), start=1):
+            for number, workload in enumerate(list(engine.workloads.values()), start=1):
                 latest.add(workload)
                 if number % _SLICE == 0:
                     await asyncio.sleep(0)
             lifetime = max(_LIFETIME_SECONDS, _LIFETIME_FACTOR * (self._clock() - began))
-            self._latest = began + lifetime, ref(state), latest
+            self._latest = began + lifetime, ref(engine), latest
             return latest

@@ -36,13 +36,13 @@ class Visibility(Endpoint):
     def __init__(
         self,
         access: Access,
-        state: Callable[[], Engine],
+        engine: Callable[[], Engine],
         *,
         leads: Callable[[], bool],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         super().__init__(access, per_second=_REQUESTS_PER_SECOND, burst=_BURST, clock=clock)
-        self._state = state
+        self._engine = engine
         self._leads = leads
         self._scanner = Scanner(clock)
 
@@ -51,7 +51,7 @@ class Visibility(Endpoint):
         token, namespace, kind, name = _parse(request)
         await self.user(token)
         await self.access.require(token, namespace, "get" if name else "list")
-        state = self._state()
+        state = self._engine()
         if not self._leads() or state.queue_shares is None:
             text = (
                 "this replica is not the leader, or has made no plan yet; try again: each connection may reach another"

@@ -67,7 +67,7 @@ def run(trace: Trace, policy: Policy, *, until: int | None = None, resource: str
     """Simulate *trace* with *policy*."""
     reserved: dict[WorkloadUid, None] = {}
     simulation = Simulation(replace(trace, policy=policy), SimulationSettings(until=until))
-    engine = simulation.state
+    engine = simulation.engine
     plan_of = engine.plan
 
     def plan(now: int, *, most: int | None = None) -> Plan:

@@ -64,7 +64,7 @@ class World:
         simulation = Simulation(
             to_trace(self.load.load, start=START),
             SimulationSettings(status_period=0),
-            observe=lambda metrics, waiting, now: self._observe(simulation.state, now),
+            observe=lambda metrics, waiting, now: self._observe(simulation.engine, now),
         )
         self.result: SimulationResult = simulation.run()
         self.admitted = {

@@ -48,10 +48,10 @@ def measure(*, quick: bool, size: int = 1_000_000) -> list[Figure]:
 def _engine(size: Size, label: str) -> list[Figure]:
     gc.set_threshold(50_000, 50, 1000)
     begun = time.process_time()
-    state, admitted = build(size)
+    engine, admitted = build(size)
     print(f"{size.waiting:,} pending workloads created in {time.process_time() - begun:.0f} CPU s", flush=True)
-    first = first_plan(state)
-    times = events(state, admitted, size)
+    first = first_plan(engine)
+    times = events(engine, admitted, size)
     cuts = statistics.quantiles(times, n=100)
     print(f"first plan {first:.1f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
     resident = process_bytes(os.getpid(), "VmRSS")
@@ -62,27 +62,27 @@ def _engine(size: Size, label: str) -> list[Figure]:
         Figure(f"resident_gib_{label}", resident / GIB, "GiB", goal="<= 2"),
         Figure(
             f"decisions_per_cpu_second_{label}",
-            _decisions_per_second(state, min(DECISIONS, size.waiting // 2)),
+            _decisions_per_second(engine, min(DECISIONS, size.waiting // 2)),
             "/s",
             goal=">= 10000",
         ),
     ]
 
 
-def _decisions_per_second(state: Engine, count: int) -> float:
+def _decisions_per_second(engine: Engine, count: int) -> float:
     """Add capacity for about *count* workloads and admit them; nothing is written. Return admissions per CPU second."""
-    names = [cluster_state.name for cluster_state in state.cluster_usage]
-    for cluster_state in list(state.cluster_usage):
+    names = [cluster_state.name for cluster_state in engine.cluster_usage]
+    for cluster_state in list(engine.cluster_usage):
         if cluster_state.cluster is not None and cluster_state.cluster.allocatable is not None:
             units = count // len(names)
             more = {
                 name: amount + units * (30 * GIB if name == "memory" else 20_000)
                 for name, amount in cluster_state.cluster.allocatable.items()
             }
-            state.cluster_changed(replace(cluster_state.cluster, allocatable=more), NOW + EVENTS)
-    state.plan(NOW + EVENTS, most=1)
+            engine.cluster_changed(replace(cluster_state.cluster, allocatable=more), NOW + EVENTS)
+    engine.plan(NOW + EVENTS, most=1)
     begun, decided = time.process_time(), 0
-    while decided < count and (number := _admissions(state.plan(NOW + EVENTS, most=MOST).decisions)):
+    while decided < count and (number := _admissions(engine.plan(NOW + EVENTS, most=MOST).decisions)):
         decided += number
     seconds = time.process_time() - begun
     print(f"{decided:,} admissions in {seconds:.1f} CPU s", flush=True)

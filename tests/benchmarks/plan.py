@@ -38,21 +38,21 @@ def bytes_per_waiting(size: Size) -> float:
     return (after - 2 * before) / more if after > 2 * before else (after - before) / (size.waiting + size.admitted)
 
 
-def publish_reasons(state: Engine) -> None:
+def publish_reasons(engine: Engine) -> None:
     """Plan until the reasons of all pending workloads are published."""
-    state.plan(NOW + EVENTS)
-    while state.cycle.reason_updates.is_behind:
-        state.plan(NOW + EVENTS)
+    engine.plan(NOW + EVENTS)
+    while engine.cycle.reason_updates.is_behind:
+        engine.plan(NOW + EVENTS)
 
 
-def first_plan(state: Engine) -> float:
+def first_plan(engine: Engine) -> float:
     """Return the CPU seconds of the first plan."""
     begun = time.process_time()
-    state.plan(NOW)
+    engine.plan(NOW)
     return time.process_time() - begun
 
 
-def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
+def events(engine: Engine, admitted: list[Workload], size: Size) -> list[float]:
     """Let workloads finish, arrive or leave one by one; return the CPU milliseconds from each event to the plan."""
     milliseconds = []
     kinds = shapes(size.further_resources)
@@ -60,8 +60,8 @@ def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
         begun = time.process_time()
         if number % 3 == 0:
             done = admitted[number % len(admitted)]
-            state.workload_changed(
-                replace(state.workloads[done.uid], state=WorkloadState.FINISHED, admission=None), NOW
+            engine.workload_changed(
+                replace(engine.workloads[done.uid], state=WorkloadState.FINISHED, admission=None), NOW
             )
         elif number % 3 == 1:
             source = admitted[number % len(admitted)]
@@ -73,20 +73,20 @@ def events(state: Engine, admitted: list[Workload], size: Size) -> list[float]:
                 state=WorkloadState.PENDING,
                 admission=None,
             )
-            state.workload_changed(fresh, NOW)
+            engine.workload_changed(fresh, NOW)
         else:
-            state.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
-        state.plan(NOW + number)
+            engine.workload_removed(WorkloadUid(f"new-{number - 1}"), NOW)
+        engine.plan(NOW + number)
         milliseconds.append((time.process_time() - begun) * 1000)
     return milliseconds
 
 
-def idle(state: Engine) -> float:
+def idle(engine: Engine) -> float:
     """Return the CPU seconds of a thousand plans without changes, after all reasons are published."""
-    publish_reasons(state)
+    publish_reasons(engine)
     begun = time.process_time()
     for _ in range(1000):
-        state.plan(NOW + EVENTS)
+        engine.plan(NOW + EVENTS)
     return time.process_time() - begun
 
 
@@ -97,19 +97,19 @@ def measure(*, quick: bool) -> list[Figure]:
     gc.set_threshold(50_000, 50, 1000)
     for size in SIZES[: 1 if quick else None]:
         label = f"{size.waiting // 1000}k"
-        state, admitted = build(size)
+        engine, admitted = build(size)
         gc.collect()
-        first = first_plan(state)
-        times = events(state, admitted, size)
+        first = first_plan(engine)
+        times = events(engine, admitted, size)
         cuts = statistics.quantiles(times, n=100)
         print(f"{label}: first plan {first:.2f} s, event p50 {cuts[49]:.2f} ms, p99 {cuts[98]:.2f} ms", flush=True)
         figures += [
             Figure(f"plan_first_cpu_seconds_{label}", first, "s", goal="<= 1.0"),
             Figure(f"plan_event_p50_ms_{label}", cuts[49], "ms"),
             Figure(f"plan_event_p99_ms_{label}", cuts[98], "ms", goal="<= 5"),
-            Figure(f"idle_cpu_seconds_{label}", idle(state), "s per 1,000 looks", goal="none"),
+            Figure(f"idle_cpu_seconds_{label}", idle(engine), "s per 1,000 looks", goal="none"),
         ]
-        del state, admitted
+        del engine, admitted
     size = SIZES[0 if quick else -1]
     figures.append(Figure("bytes_per_waiting", bytes_per_waiting(size), "bytes", goal="<= 500"))
     return figures

@@ -113,13 +113,13 @@ def full_clusters(size: Size, admitted: list[Workload]) -> list[Cluster]:
 
 def build(size: Size) -> tuple[Engine, list[Workload]]:
     """Return a state with all objects, and its admitted workloads."""
-    state, admitted = Engine(), list[Workload]()
+    engine, admitted = Engine(), list[Workload]()
     for queue in queues(size):
-        state.queue_changed(queue)
+        engine.queue_changed(queue)
     for workload in workloads(size):
-        state.workload_changed(workload, NOW)
+        engine.workload_changed(workload, NOW)
         if workload.state is WorkloadState.ADMITTED:
             admitted.append(workload)
     for cluster in full_clusters(size, admitted):
-        state.cluster_changed(cluster, NOW)
-    return state, admitted
+        engine.cluster_changed(cluster, NOW)
+    return engine, admitted

@@ -54,15 +54,15 @@ def _fail(*_: object, **__: object) -> None:
 
 
 def test_workload_that_cannot_be_built_is_tried_again(monkeypatch):
-    store, state, errors = Store(), Engine(), []
+    store, engine, errors = Store(), Engine(), []
     store.on_error.append(lambda uid, error: errors.append((uid, type(error))))
     upsert(store, ("jobs", job("j1")), ("bindings", binding("j1")))
     with monkeypatch.context() as broken:
         broken.setattr("controller.cache.store.build_workload", _fail)
-        store.sync_to(state, 0)
-        assert (state.workloads[UID].hold.reason, store.next_retry_at) == (Reason.INTERNAL_ERROR, QUARANTINE_MS)
-    store.sync_to(state, QUARANTINE_MS - 1)
-    assert state.workloads[UID].hold is not None
-    store.sync_to(state, QUARANTINE_MS)
-    assert (state.workloads[UID].hold, store.next_retry_at) == (None, None)
+        store.sync_to(engine, 0)
+        assert (engine.workloads[UID].hold.reason, store.next_retry_at) == (Reason.INTERNAL_ERROR, QUARANTINE_MS)
+    store.sync_to(engine, QUARANTINE_MS - 1)
+    assert engine.workloads[UID].hold is not None
+    store.sync_to(engine, QUARANTINE_MS)
+    assert (engine.workloads[UID].hold, store.next_retry_at) == (None, None)
     assert errors == [(UID, ZeroDivisionError)]

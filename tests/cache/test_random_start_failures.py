@@ -45,7 +45,7 @@ class RandomStarts:
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
-        self.store, self.state = Store(), Engine()
+        self.store, self.engine = Store(), Engine()
         self.jobs: list[Job] = []
         self.created = 0
         self.pods = dict.fromkeys(CLUSTERS, 110)
@@ -139,7 +139,7 @@ class RandomStarts:
         name, before = self.dice.choice(CLUSTERS), self.pods.copy()
         self.pods[name] += 110
         self.write_cluster(name)
-        self.store.sync_to(self.state, 0)
+        self.store.sync_to(self.engine, 0)
         if self.dice.random() < 0.5:
             self.pods = before
             self.write_cluster(name)
@@ -159,10 +159,10 @@ class RandomStarts:
         return item.failed_on | by_others, item.ended_on - by_others
 
     def check(self) -> None:
-        self.store.sync_to(self.state, 0)
+        self.store.sync_to(self.engine, 0)
         for item in self.jobs:
             if item.on is None:
-                requirements = self.state.workloads[item.uid].requirements
+                requirements = self.engine.workloads[item.uid].requirements
                 found = requirements.excluded_clusters, requirements.retryable_clusters
                 assert found == self.expected(item), item
 

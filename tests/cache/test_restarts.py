@@ -13,14 +13,14 @@ RECORD = admission_record("rb-j1", queue="a", charge={"cpu": "1", "pods": "1"}, 
 
 def restarted(now: int, *, phases: dict[str, str], since: str = CREATED, record: str | None = RECORD, asks: str = "4"):
     """Return an engine that starts at *now*: of a cluster's 4 CPUs the summary still shows 1 in use."""
-    store, state = Store(), Engine()
+    store, engine = Store(), Engine()
     four = cluster("m1", cpu="4", pods="9", used={"cpu": "1", "pods": "1"})
     before = binding("j1", paused=False, clusters=["m1"], phases=phases, since=since, record=record)
     waiting = job("j2", requests={"cpu": asks})
     upsert(store, ("queues", queue("a")), ("clusters", four), ("jobs", job("j1")), ("jobs", waiting))
     upsert(store, ("bindings", before), ("bindings", binding("j2")))
-    store.sync_to(state, now)
-    return state
+    store.sync_to(engine, now)
+    return engine
 
 
 @pytest.mark.parametrize("record", [RECORD, None])
@@ -62,7 +62,7 @@ DELETED = {"deletionTimestamp": CREATED}
 
 def preempting(*, cpus: int = 8, used: int = 8) -> tuple[Store, Engine]:
     """Return what a controller knows after a restart, while a victim leaves for a nominated workload."""
-    store, state = Store(load_configuration("preemption: {enabled: true, minRuntime: 0s}")), Engine()
+    store, engine = Store(load_configuration("preemption: {enabled: true, minRuntime: 0s}")), Engine()
     running = {"record": admission_record("rb-other", queue="a", charge=HALF, clusters=("m1",), admitted_at=CREATED)}
     nominated = admission_record(
         "rb-preemptor",
@@ -84,47 +84,47 @@ def preempting(*, cpus: int = 8, used: int = 8) -> tuple[Store, Engine]:
         ("bindings", binding("other", paused=False, clusters=["m1"], phases={"m1": "Running"}, **running)),
         ("bindings", binding("preemptor", record=nominated)),
     )
-    store.sync_to(state, CREATED_MS)
-    return store, state
+    store.sync_to(engine, CREATED_MS)
+    return store, engine
 
 
 def test_restart_during_a_preemption_evicts_no_other_workload():
-    _, state = preempting()
+    _, engine = preempting()
     for now in (CREATED_MS, CREATED_MS + 31_000, CREATED_MS + 62_000):
-        plan = state.plan(now)
+        plan = engine.plan(now)
         assert (plan.decisions, plan.record_updates) == ((), ())
-    assert state.cluster_usage.cluster_state("m1").external_usage == {}
+    assert engine.cluster_usage.cluster_state("m1").external_usage == {}
 
 
 def test_external_usage_stays_where_a_summary_precedes_an_end():
     """The victim's pods have ended; that its binding has left the cluster is observed later."""
-    store, state = preempting(cpus=16, used=12)
-    state.plan(CREATED_MS)
-    assert state.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
+    store, engine = preempting(cpus=16, used=12)
+    engine.plan(CREATED_MS)
+    assert engine.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
     later = CREATED_MS + 40_000
     upsert(store, ("clusters", cluster("m1", cpu="16", pods="9", used={"cpu": "8", "pods": "1"})))
-    store.sync_to(state, later)
-    state.plan(later)
-    assert state.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
+    store.sync_to(engine, later)
+    engine.plan(later)
+    assert engine.cluster_usage.cluster_state("m1").external_usage["cpu"] == 4000
 
 
 def test_deletion_of_a_leaving_victim_evicts_no_other_workload():
-    store, state = preempting()
+    store, engine = preempting()
     upsert(store, ("jobs", job("victim", requests={"cpu": "4"}, meta=DELETED)))
-    store.sync_to(state, CREATED_MS + 61_000)
-    plan = state.plan(CREATED_MS + 61_000)
+    store.sync_to(engine, CREATED_MS + 61_000)
+    plan = engine.plan(CREATED_MS + 61_000)
     assert (plan.decisions, plan.record_updates) == ((), ())
     upsert(store, ("bindings", binding("victim", **EVICTED)))
-    store.sync_to(state, CREATED_MS + 62_000)
-    assert [decision.workload.uid for decision in state.plan(CREATED_MS + 62_000).decisions] == ["rb-preemptor"]
-    assert "rb-victim" not in state.workloads
+    store.sync_to(engine, CREATED_MS + 62_000)
+    assert [decision.workload.uid for decision in engine.plan(CREATED_MS + 62_000).decisions] == ["rb-preemptor"]
+    assert "rb-victim" not in engine.workloads
 
 
 def test_victim_deleted_before_its_placement_is_not_admitted():
-    store, state = Store(), Engine()
+    store, engine = Store(), Engine()
     unplaced = admission_record("rb-j1", queue="a", clusters=("m1",), evictions=1)
     upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1", meta=DELETED)))
     upsert(store, ("bindings", binding("j1", record=unplaced)))
-    store.sync_to(state, CREATED_MS)
-    assert state.workloads["rb-j1"].is_being_evicted
-    assert [*state.plan(CREATED_MS).decisions, *state.plan(CREATED_MS + 331_000).decisions] == []
+    store.sync_to(engine, CREATED_MS)
+    assert engine.workloads["rb-j1"].is_being_evicted
+    assert [*engine.plan(CREATED_MS).decisions, *engine.plan(CREATED_MS + 331_000).decisions] == []

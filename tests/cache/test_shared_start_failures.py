@@ -23,7 +23,7 @@ class Stage:
     """A store that feeds an engine, with one cluster and one job that did not start there."""
 
     def __init__(self) -> None:
-        self.store, self.state = Store(), Engine()
+        self.store, self.engine = Store(), Engine()
         upsert(self.store, ("queues", queue("a")), ("clusters", cluster("m1", **SIZE)))
         mark = cluster_fingerprint(self.store.clusters.get("m1").cluster)
         self.failed = admission_record(uid="rb-failed", queue="a", excluded_clusters={"m1": mark}, attempts=1)
@@ -34,17 +34,17 @@ class Stage:
         upsert(self.store, ("jobs", template), ("bindings", binding(name, namespace=namespace, **more)))
 
     def excluded_clusters(self, name: str) -> set[str]:
-        self.store.sync_to(self.state, 0)
-        return set(self.state.workloads[WorkloadUid(f"rb-{name}")].requirements.excluded_clusters)
+        self.store.sync_to(self.engine, 0)
+        return set(self.engine.workloads[WorkloadUid(f"rb-{name}")].requirements.excluded_clusters)
 
     def report(self, phase: str) -> None:
         """Store that a job on m1, ``runs``, has this phase."""
         self.add("runs", paused=False, clusters=["m1"], phases={"m1": phase})
-        self.store.sync_to(self.state, 0)
+        self.store.sync_to(self.engine, 0)
 
     def admitted(self) -> set[str]:
-        self.store.sync_to(self.state, 0)
-        return {decision.workload.name for decision in self.state.plan(0).decisions}
+        self.store.sync_to(self.engine, 0)
+        return {decision.workload.name for decision in self.engine.plan(0).decisions}
 
 
 def test_equal_workload_of_the_namespace_skips_failed_cluster():
@@ -98,9 +98,9 @@ def test_pending_workloads_skip_a_newly_failed_cluster():
 def test_pending_reason_names_the_excluded_cluster():
     stage = Stage()
     stage.add("equal")
-    stage.store.sync_to(stage.state, 0)
-    stage.state.plan(0)
-    refusal = stage.state.refusal(WorkloadUid("rb-equal"))
+    stage.store.sync_to(stage.engine, 0)
+    stage.engine.plan(0)
+    refusal = stage.engine.refusal(WorkloadUid("rb-equal"))
     assert pending_message(refusal) == "it or an equal workload did not start on m1, which has not changed since"
 
 

@@ -117,11 +117,13 @@ def test_refusal_of_an_estimator_is_shown_for_its_cluster():
     requests = {"cpu": 6000, "pods": 6000}
     gang = SchedulingRequirements(requests, requests, objects.ONE_CLUSTER, pod_sets=(pods,))
     job = objects.workload("j", gang)
-    state = worlds.build(Policy(node_estimates=True), Queue(QueueName("q")), objects.cluster("m", cpu=8000), job, now=0)
-    [query] = state.plan(0).queries
-    state.cluster_estimated(Estimate(query, 4), 0)
-    state.plan(0)
-    [report] = candidate_reports(SimpleNamespace(state=state), job)
+    engine = worlds.build(
+        Policy(node_estimates=True), Queue(QueueName("q")), objects.cluster("m", cpu=8000), job, now=0
+    )
+    [query] = engine.plan(0).queries
+    engine.cluster_estimated(Estimate(query, 4), 0)
+    engine.plan(0)
+    [report] = candidate_reports(SimpleNamespace(engine=engine), job)
     assert (report.problem, report.lacks) == (
         "has no nodes free for its gang, according to its scheduler estimator",
         {},

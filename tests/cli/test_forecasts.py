@@ -110,7 +110,7 @@ def test_arrivals_run_as_long_as_jobs_of_their_template(tmp_path):
     offline = read_offline_state([write(tmp_path, *STATE[:-1], submitted, *PAST)], NOW_MS)
     configuration = ActiveConfiguration(offline.objects.configuration, ConfigurationSource.FILE)
     snapshot = take_snapshot(offline.store, NOW_MS, configuration)
-    [new] = [workload for workload in snapshot.state.workloads.values() if workload.name == "new"]
+    [new] = [workload for workload in snapshot.engine.workloads.values() if workload.name == "new"]
     arrivals = [workload for number in range(9) for _, workload in RepeatedArrivals([new], NOW_MS)(number)]
     [profile] = {_profile_of(snapshot, workload) for workload in arrivals}
     assert profile == profile_of(offline.store, new)

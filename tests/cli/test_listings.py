@@ -204,7 +204,7 @@ def test_eviction_and_its_end_have_reasons_and_messages(tmp_path, reason):
         *(job("leaving", {"cpu": 1}, queue="a"), binding("leaving", suspended=True, clusters=["m"])),
     ]
     snapshot = read_offline_state([write(tmp_path, *documents)], 10**12).snapshot(10**12)
-    victim = next(workload for workload in snapshot.state.workloads.values() if workload.name == "victim")
+    victim = next(workload for workload in snapshot.engine.workloads.values() if workload.name == "victim")
     report = plan_report(replace(snapshot, plan=Plan((Evict(victim, reason),))))
     evicted, leaving = json.loads(serialize(report, Format.JSON) or "")["decisions"]
     assert evicted["message"]

@@ -35,7 +35,7 @@ def model(tmp_path):
 
 
 def pending_in(model, namespace):
-    return next(workload for workload in model.snapshot.state.workloads.values() if workload.namespace == namespace)
+    return next(workload for workload in model.snapshot.engine.workloads.values() if workload.namespace == namespace)
 
 
 async def rows(console, query: str = "", token: str = "op") -> list[dict]:
@@ -164,7 +164,7 @@ def test_timeline_has_the_ends_of_nominations_and_reservations(model):
 
 def test_timeline_has_one_admission_when_karmada_schedules_again(tmp_path):
     model = model_of(tmp_path, queue("a"), cluster("m1"), *admitted("train", {"cpu": "1"}, on="m1", queue="a"))
-    [workload] = model.snapshot.state.workloads.values()
+    [workload] = model.snapshot.engine.workloads.values()
     model.history.add([decision(0, "Admit", uid=workload.uid), decision(1, "Requeue", uid=workload.uid)])
     reader = Reader("op", all_workloads=True, all_queues=True, all_clusters=True)
     titles = [step.title for step in timeline(model, workload, "", reader)]

@@ -93,14 +93,14 @@ def paths(state) -> list[tuple[str, Query]]:
 )
 def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, workloads, *, policy, blocker, reserved):
     policy = replace(policy, advance_reservations=tuple(reserved))
-    state = worlds.build(policy, *queues, *clusters, *workloads)
-    model = model_of_state(state)
+    engine = worlds.build(policy, *queues, *clusters, *workloads)
+    model = model_of_state(engine)
     decisions, moment = logged(queues, clusters, workloads, policy)
     model.history.add(decisions)
     renders = Renders(model, None, _Analyses(moment))
     other = workloads[blocker % len(workloads)]
     # A workload is expected to start before another one only in a queue that exists.
-    hidden = f"a job of queue {other.queue}" if other.queue in state.queues else ANOTHER_WORKLOAD
+    hidden = f"a job of queue {other.queue}" if other.queue in engine.queues else ANOTHER_WORKLOAD
     start = Start(worlds.NOW, worlds.NOW, worlds.NOW, ((other.namespace, other.path, hidden),))
     renders.forecasts = Forecasts(
         {workload.uid: start for workload in workloads}, {workload.queue: workload.uid for workload in workloads}
@@ -110,10 +110,10 @@ def test_no_page_names_objects_that_its_reader_may_not_see(queues, clusters, wor
     owning_queues = {reservation.queue for reservation in reserved if reservation.queue is not None}
     for role in ROLES:
         reader = new_reader(role)
-        allowed = visible_names(state, reader) | {name for namespace, name in owners if reader.may_read(namespace)}
+        allowed = visible_names(engine, reader) | {name for namespace, name in owners if reader.may_read(namespace)}
         allowed |= owning_queues if reader.all_workloads else set()
         foreign = {workload.uid for workload in workloads if not reader.may_read(workload.namespace)}
-        for route, query in paths(state):
+        for route, query in paths(engine):
             reader = new_reader(role)
             try:
                 data = PAGES[route].build(renders, query, reader)

@@ -122,7 +122,7 @@ async def test_what_if_shows_the_decisions_that_change(tmp_path, monkeypatch, ch
         assert note == "'cluster/m1.spec.taint=1': no decision depends on spec.taint; did you mean taints?"
         assert "Without effect: &#39;cluster/m1.spec.taint=1&#39;" in await console.text(misspelt)
     # The console's own state is as it was.
-    assert model.snapshot.state.refusal(next(iter(model.snapshot.state.workloads))) is not None
+    assert model.snapshot.engine.refusal(next(iter(model.snapshot.engine.workloads))) is not None
 
 
 async def test_what_if_counts_the_decisions_that_it_does_not_show(tmp_path, monkeypatch):
@@ -356,13 +356,13 @@ def test_expected_run_times_decide_as_in_the_controller(tmp_path, estimates):
 
 def test_first_known_run_times_are_expected_of_all_workloads(tmp_path):
     model = model_of(tmp_path, queue("a"), cluster("m1"), pending_job("one", "train", "a"))
-    [train] = model.snapshot.state.workloads.values()
+    [train] = model.snapshot.engine.workloads.values()
     run_times = RunTimes()
     for _ in range(4):
         run_times.record(JobProfile("a", "one"), Run(600))
     model.use_run_times(run_times)
     model.refresh(NOW)
-    assert (train.run_time_ms, model.snapshot.state.workloads[train.uid].run_time_ms is None) == (None, False)
+    assert (train.run_time_ms, model.snapshot.engine.workloads[train.uid].run_time_ms is None) == (None, False)
 
 
 async def test_raised_priority_is_shown_in_the_order(tmp_path):

@@ -223,10 +223,10 @@ class Judge:
 
     def _without_reason(self) -> Iterator[str]:
         leader = next((item.controller for item in self._system.controllers if item.leads), None)
-        if leader is None or leader.loop.state is None:
+        if leader is None or leader.loop.engine is None:
             yield "I4 no controller leads"
             return
-        reasons = {str(uid) for uid in leader.loop.state.last_reasons}
+        reasons = {str(uid) for uid in leader.loop.engine.last_reasons}
         for obj in self._system.server.objects(kinds.BINDINGS).values():
             binding = parse_binding(obj)
             if binding.gated and binding.suspended and not binding.is_finished and binding.uid not in reasons:

@@ -92,7 +92,7 @@ class Process:
 
     @staticmethod
     def _on_end(simulated: SimulatedProcess) -> None:
-        simulated.state = ProcessState.DEAD
+        simulated.engine = ProcessState.DEAD
 
     def kill_after(self, steps: int) -> None:
         """Kill it after that number of its steps: between any two awaits."""

@@ -172,10 +172,10 @@ def test_standby_keeps_its_state_when_it_takes_over(tmp_path):
         await asyncio.sleep(30)
         leader, standby = sorted(system.controllers, key=lambda item: not item.leads)
         assert standby.controller is not None
-        state, former = standby.controller.loop.state, leader.controller
+        engine, former = standby.controller.loop.engine, leader.controller
         leader.process.kill()
         await asyncio.sleep(60)
-        is_kept = [standby.leads, standby.controller.loop.state is state]
+        is_kept = [standby.leads, standby.controller.loop.engine is engine]
         standby.process.freeze()
         leader.process.start()
         await asyncio.sleep(60)
@@ -183,7 +183,7 @@ def test_standby_keeps_its_state_when_it_takes_over(tmp_path):
         assert leader.controller is not former
         standby.process.resume()
         await asyncio.sleep(30)
-        return [*is_kept, standby.controller.loop.state is state]
+        return [*is_kept, standby.controller.loop.engine is engine]
 
     assert run_system(tmp_path, take_over) == [True, True, False]
 

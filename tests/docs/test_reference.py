@@ -70,10 +70,10 @@ def test_w3_names_the_reasons_in_their_order_of_precedence():
 
 
 def test_metrics_of_a_state_with_queues_are_documented():
-    metrics, state = ControllerMetrics(), Engine()
-    state.queue_changed(Queue(QueueName("a")))
-    state.plan(0)
-    metrics.register_state(lambda: state, Store(), Caches({}))
+    metrics, engine = ControllerMetrics(), Engine()
+    engine.queue_changed(Queue(QueueName("a")))
+    engine.plan(0)
+    metrics.register_state(lambda: engine, Store(), Caches({}))
     shown = re.findall(r"^# TYPE (volcano_global_\w+)", metrics.exposition().decode(), re.MULTILINE)
     assert "volcano_global_queue_usage_ratio" in shown
     # Clients also expose when each counter and histogram was created.

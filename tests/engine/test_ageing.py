@@ -20,19 +20,19 @@ ONE_CPU = SchedulingRequirements({"cpu": 1}, {"cpu": 1}, ONE_CLUSTER)
 QUEUE = QueueName("q")
 
 
-def engine(ageing: Ageing, *, cpus: int = 1) -> Engine:
-    state = Engine(Policy(ageing=ageing))
-    state.queue_changed(Queue(QUEUE))
-    state.cluster_changed(cluster(cpu=cpus), NOW)
-    return state
+def engine_with(ageing: Ageing, *, cpus: int = 1) -> Engine:
+    engine = Engine(Policy(ageing=ageing))
+    engine.queue_changed(Queue(QUEUE))
+    engine.cluster_changed(cluster(cpu=cpus), NOW)
+    return engine
 
 
 def job(name: str, priority: int, created_at: int = NOW) -> Workload:
     return workload(name, ONE_CPU, priority=priority, created_at=created_at)
 
 
-def admitted(state: Engine, now: int) -> list[str]:
-    return [decision.workload.name for decision in state.plan(now).decisions if isinstance(decision, Admit)]
+def admitted(engine: Engine, now: int) -> list[str]:
+    return [decision.workload.name for decision in engine.plan(now).decisions if isinstance(decision, Admit)]
 
 
 @pytest.mark.parametrize(
@@ -68,49 +68,49 @@ def test_steps_wait_for_the_common_period():
     ],
 )
 def test_no_update_is_due_that_changes_no_order(ageing, priorities, wakes):
-    state, now = engine(ageing), NOW
+    engine, now = engine_with(ageing), NOW
     for name, priority in zip(("running", "low", "high"), priorities, strict=True):
-        state.workload_changed(job(name, priority), NOW)
+        engine.workload_changed(job(name, priority), NOW)
     for wake in wakes:
-        state.plan(now)
-        now = state.context.ageing.next_raise()
+        engine.plan(now)
+        now = engine.context.ageing.next_raise()
         assert now == (None if wake is None else NOW + wake * MINUTE)
 
 
 def test_turning_ageing_off_restores_the_order():
-    state = engine(Ageing(10 * MINUTE, 10, 20))
+    engine = engine_with(Ageing(10 * MINUTE, 10, 20))
     for submitted in (job("running", 90), job("low", 0, NOW - 10 * MINUTE), job("high", 5)):
-        state.workload_changed(submitted, NOW)
-    state.plan(NOW)
-    low = state.workloads[WorkloadUid("low")]
-    assert (state.position(low), state.raised_priority(low)) == (1, 10)
-    state.policy_changed(Policy())
-    state.plan(NOW)
-    assert [pending.name for pending in state.pending_workloads(QUEUE)] == ["high", "low"]
-    assert state.raised_priority(low) is None
+        engine.workload_changed(submitted, NOW)
+    engine.plan(NOW)
+    low = engine.workloads[WorkloadUid("low")]
+    assert (engine.position(low), engine.raised_priority(low)) == (1, 10)
+    engine.policy_changed(Policy())
+    engine.plan(NOW)
+    assert [pending.name for pending in engine.pending_workloads(QUEUE)] == ["high", "low"]
+    assert engine.raised_priority(low) is None
 
 
 def test_order_after_an_admission_applies_without_an_event():
-    state = engine(Ageing(10 * MINUTE, 10, 20))
+    engine = engine_with(Ageing(10 * MINUTE, 10, 20))
     for age, (name, priority) in enumerate([("high", 30), ("low", 0), ("between", 15)], start=60):
-        state.workload_changed(job(name, priority, NOW - age * MINUTE), NOW)
-    assert admitted(state, NOW) == ["between"]
-    assert not state.plan(NOW + 1).decisions
-    assert [pending.name for pending in state.pending_workloads(QUEUE)] == ["high", "low"]
+        engine.workload_changed(job(name, priority, NOW - age * MINUTE), NOW)
+    assert admitted(engine, NOW) == ["between"]
+    assert not engine.plan(NOW + 1).decisions
+    assert [pending.name for pending in engine.pending_workloads(QUEUE)] == ["high", "low"]
 
 
 def test_workload_may_leave_between_the_parts_of_a_plan():
-    state = engine(Ageing(after_ms=10 * MINUTE, step=1, max_raise=5))
+    engine = engine_with(Ageing(after_ms=10 * MINUTE, step=1, max_raise=5))
     for submitted in (job("first", 1), job("second", 0)):
-        state.workload_changed(submitted, NOW)
-    (admission,) = state.plan(NOW, most=1).decisions
+        engine.workload_changed(submitted, NOW)
+    (admission,) = engine.plan(NOW, most=1).decisions
     assert admission.workload.name == "first"
-    state.workload_removed(WorkloadUid("first"), NOW)
-    assert admitted(state, NOW) == ["second"]
+    engine.workload_removed(WorkloadUid("first"), NOW)
+    assert admitted(engine, NOW) == ["second"]
 
 
 def stream(
-    state: Engine, bases: list[int], cpus: int, run_minutes: int, queues: tuple[QueueName, ...] = (QUEUE,)
+    engine: Engine, bases: list[int], cpus: int, run_minutes: int, queues: tuple[QueueName, ...] = (QUEUE,)
 ) -> Iterator[tuple[int, list[str]]]:
     """Submit more jobs than fit to each queue, for ever, and end each job after its run; yield admissions by time."""
     ends: dict[str, int] = {}
@@ -120,12 +120,12 @@ def stream(
             for index in range(2 * cpus):
                 name = f"high-{queue}-{number}-{index}"
                 added = job(name, bases[(number + index) % len(bases)], now)
-                state.workload_changed(replace(added, queue=queue), now)
+                engine.workload_changed(replace(added, queue=queue), now)
         for name in [name for name, end in ends.items() if end <= now]:
-            over = replace(state.workloads[WorkloadUid(name)], state=WorkloadState.FINISHED, admission=None)
-            state.workload_changed(over, now)
+            over = replace(engine.workloads[WorkloadUid(name)], state=WorkloadState.FINISHED, admission=None)
+            engine.workload_changed(over, now)
             del ends[name]
-        names = admitted(state, now)
+        names = admitted(engine, now)
         ends |= dict.fromkeys(names, now + run_minutes * MINUTE)
         yield now, names
         now += run_minutes * MINUTE
@@ -140,12 +140,12 @@ def excess_wait(
     search ends, so that the result is positive at once.
     """
     queues = (QUEUE,) if other is None else (QUEUE, other)
-    state = engine(ageing, cpus=cpus * len(queues))
+    engine = engine_with(ageing, cpus=cpus * len(queues))
     for name in queues:
-        state.queue_changed(Queue(name))
-    filling = stream(state, [base + difference for difference in above], cpus, run_minutes, queues)
+        engine.queue_changed(Queue(name))
+    filling = stream(engine, [base + difference for difference in above], cpus, run_minutes, queues)
     next(filling)
-    state.workload_changed(job("low", base, NOW), NOW)
+    engine.workload_changed(job("low", base, NOW), NOW)
     steps = -(-ageing.max_raise // ageing.step)
     bound = NOW + steps * ageing.after_ms + ageing.period_ms + 2 * run_minutes * MINUTE
     return next(now for now, names in filling if "low" in names or now > bound) - bound
@@ -155,12 +155,12 @@ def test_workload_is_not_evicted_by_one_that_it_has_passed():
     """With the workload of priority 10 in between, the oldest one is raised above the youngest."""
     policy = Policy(ageing=Ageing(10 * MINUTE, 15, 15), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
     jobs = [job("old", 0, NOW - 50 * MINUTE), job("middle", 10, NOW - 40 * MINUTE), job("young", 20)]
-    state = engine(policy.ageing)
-    state.policy_changed(policy)
+    engine = engine_with(policy.ageing)
+    engine.policy_changed(policy)
     for submitted in jobs:
-        state.workload_changed(submitted, NOW)
-    assert admitted(state, NOW) == ["old"]
-    assert state.plan(NOW + 10).decisions == ()
+        engine.workload_changed(submitted, NOW)
+    assert admitted(engine, NOW) == ["old"]
+    assert engine.plan(NOW + 10).decisions == ()
 
 
 @settings(max_examples=25, deadline=None)

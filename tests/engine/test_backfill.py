@@ -70,16 +70,16 @@ class Schedule:
         self.scale = scale
         self.is_learned = is_learned
         self.now = START
-        self.state = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
-        self.state.cycle.reason_updates.is_enabled = False
+        self.engine = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
+        self.engine.cycle.reason_updates.is_enabled = False
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(1, 3))]
         self.size = self.dice.randint(*scale.size)
         for name in self.names:
-            self.state.cluster_changed(cluster(name, cpu=self.size, memory=2 * self.size), self.now)
+            self.engine.cluster_changed(cluster(name, cpu=self.size, memory=2 * self.size), self.now)
         self.capability = self.size * len(self.names) - self.dice.choice([0, 1])
-        self.state.queue_changed(Queue(QueueName("p"), capability={"cpu": self.capability}))
+        self.engine.queue_changed(Queue(QueueName("p"), capability={"cpu": self.capability}))
         everything = {"cpu": self.size * len(self.names), "memory": 2 * self.size * len(self.names)}
-        self.state.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
+        self.engine.queue_changed(Queue(QueueName("q"), parent=QueueName("p"), deserved=everything))
         self.queues = [QueueName("q"), QueueName("q"), QueueName("other")][
             : self.dice.randint(1, 1 if is_learned else 3)
         ]
@@ -87,7 +87,7 @@ class Schedule:
         if guarantee:
             # The fair share of "q" is without what the other queue is guaranteed; beyond it reservations do not bind.
             self.queues = self.queues[:1]
-        self.state.queue_changed(Queue(QueueName("other"), parent=QueueName("p"), guarantee=guarantee))
+        self.engine.queue_changed(Queue(QueueName("other"), parent=QueueName("p"), guarantee=guarantee))
         self.events: list[tuple[int, int, str]] = []
         self.run_times: dict[WorkloadUid, int] = {}
         self.promised: dict[WorkloadUid, int] = {}
@@ -138,15 +138,15 @@ class Schedule:
     def _judge_delays(self) -> None:
         """Count the promises due now that only workloads admitted since then prevent from being kept."""
         due = {
-            owner_of(self.state.workloads[uid]): promised_at
+            owner_of(self.engine.workloads[uid]): promised_at
             for uid, promised_at in self.promised_at.items()
             if self.promised.get(uid) == self.now
         }
         for owner, promised_at in due.items():
-            needed = [reserving for reserving in self.state.with_reservation.values() if owner_of(reserving) == owner]
+            needed = [reserving for reserving in self.engine.with_reservation.values() if owner_of(reserving) == owner]
             older = [
                 charge
-                for running in self.state.workloads.values()
+                for running in self.engine.workloads.values()
                 if running.state is WorkloadState.ADMITTED and running.admission.admitted_at < promised_at
                 for charge in running.admission.cluster_charges
             ]
@@ -172,18 +172,18 @@ class Schedule:
                     self.unsubmitted -= 1
                     for workload in self._workloads(number):
                         self.run_times[workload.uid] = self._run_time(workload)
-                        self.state.workload_changed(workload, self.now)
+                        self.engine.workload_changed(workload, self.now)
                 elif what != "wake":
-                    workload = self.state.workloads[WorkloadUid(what)]
+                    workload = self.engine.workloads[WorkloadUid(what)]
                     over = replace(workload, state=WorkloadState.FINISHED, admission=None)
-                    self.state.workload_changed(over, self.now)
-            if len(self.state.pending):
+                    self.engine.workload_changed(over, self.now)
+            if len(self.engine.pending):
                 self._plan()
             elif not self.unsubmitted:
                 return
 
     def _plan(self) -> None:
-        plan = self.state.plan(self.now)
+        plan = self.engine.plan(self.now)
         for note in plan.record_updates:
             if note.reservation is None:
                 self.promised.pop(note.workload.uid, None)
@@ -204,7 +204,7 @@ class Schedule:
         for uid in [uid for uid, promised in self.promised.items() if promised < self.now]:
             del self.promised[uid]
             self.missed.append(uid)
-        if plan.wake_at is not None and len(self.state.pending) and plan.wake_at not in self.wakes:
+        if plan.wake_at is not None and len(self.engine.pending) and plan.wake_at not in self.wakes:
             self.wakes.add(plan.wake_at)
             heappush(self.events, (plan.wake_at, -1, "wake"))
 
@@ -243,32 +243,32 @@ def test_learned_run_times_delay_promises_at_most_as_configured():
 
 
 def one_cluster(cpu: int) -> Engine:
-    state = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
-    state.cluster_changed(cluster(cpu=cpu), START)
-    state.queue_changed(Queue(QueueName("q")))
-    return state
+    engine = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=MINUTE)))
+    engine.cluster_changed(cluster(cpu=cpu), START)
+    engine.queue_changed(Queue(QueueName("q")))
+    return engine
 
 
 def late_backfills(seed: int) -> tuple[int, int]:
     """Return how many of ten workloads are backfilled while one waits for a whole cluster, and how many end late."""
     dice, ends = Random(seed), START + 100 * MINUTE
-    state = one_cluster(cpu=12)
+    engine = one_cluster(cpu=12)
 
     def submit(name: str, cpu: int, at: int, run_time: int, bounds: tuple[int, ...] = ()) -> None:
         made = workload(name, {"cpu": cpu}, created_at=at, run_time_ms=run_time, run_time_bounds_ms=bounds)
-        state.workload_changed(made, at)
+        engine.workload_changed(made, at)
 
     submit("runs", 2, START, ends - START)
-    state.plan(START)
+    engine.plan(START)
     submit("waits", 12, START, MINUTE)
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
+        engine.plan(START + minute * MINUTE)
     now, late, medians = START + 3 * MINUTE, 0, {}
     for number in range(10):
         name = f"small{number}"
         medians[name] = dice.randint(5, 40) * MINUTE
         submit(name, 1, now, *learned(medians[name]))
-    admitted = [decision.workload.uid for decision in state.plan(now).decisions]
+    admitted = [decision.workload.uid for decision in engine.plan(now).decisions]
     for uid in admitted:
         late += now + medians[uid] * dice.lognormvariate(0, DEVIATION) > ends
     return len(admitted), late
@@ -318,21 +318,21 @@ def test_reservation_is_fulfilled_when_its_queues_have_the_quota(monkeypatch):
     ("waited", "is_granted"), [pytest.param(239, False, id="waited-less"), pytest.param(240, True, id="waited-as-long")]
 )
 def test_far_start_is_promised_after_as_long_a_wait(waited, is_granted):
-    state, now = one_cluster(cpu=4), START
+    engine, now = one_cluster(cpu=4), START
     for name, created_at in (("runs", 0), ("waits", now)):
         whole = workload(name, {"cpu": 4}, created_at=created_at)
-        state.workload_changed(whole.expecting(480 * MINUTE), now)
+        engine.workload_changed(whole.expecting(480 * MINUTE), now)
     granted = False
     while now <= START + waited * MINUTE:
-        granted |= any(note.reservation is not None for note in state.plan(now).record_updates)
+        granted |= any(note.reservation is not None for note in engine.plan(now).record_updates)
         now += MINUTE
     assert granted is is_granted
 
 
-def submit(state: Engine, name: str, cpu: int, minutes: int, *, at: int, queue: str = "q", priority: int = 0) -> None:
+def submit(engine: Engine, name: str, cpu: int, minutes: int, *, at: int, queue: str = "q", priority: int = 0) -> None:
     run_time = minutes * MINUTE
     made = workload(name, {"cpu": cpu}, queue=queue, created_at=at, priority=priority, run_time_ms=run_time)
-    state.workload_changed(made, at)
+    engine.workload_changed(made, at)
 
 
 def admitted(plan) -> list[str]:
@@ -340,104 +340,104 @@ def admitted(plan) -> list[str]:
 
 
 def test_missed_promise_is_noticed_without_an_event():
-    state, promised = one_cluster(cpu=4), START + 10 * MINUTE
-    submit(state, "runs", 2, 10, at=START)
-    state.plan(START)
-    submit(state, "waits", 4, 60, at=START)
+    engine, promised = one_cluster(cpu=4), START + 10 * MINUTE
+    submit(engine, "runs", 2, 10, at=START)
+    engine.plan(START)
+    submit(engine, "waits", 4, 60, at=START)
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    [waits] = state.with_reservation.values()
+        engine.plan(START + minute * MINUTE)
+    [waits] = engine.with_reservation.values()
     assert waits.reservation.promised_start == promised
     now = START + 6 * MINUTE
-    running = state.workloads[WorkloadUid("runs")]
-    state.workload_changed(running.expecting(20 * MINUTE), now)
-    submit(state, "small", 1, 5, at=now)
-    plan = state.plan(now)
+    running = engine.workloads[WorkloadUid("runs")]
+    engine.workload_changed(running.expecting(20 * MINUTE), now)
+    submit(engine, "small", 1, 5, at=now)
+    plan = engine.plan(now)
     assert (admitted(plan), plan.wake_at) == ([], promised)
     # Now it may end after the promised start, until the one that is expected.
-    assert admitted(state.plan(promised)) == ["small"]
+    assert admitted(engine.plan(promised)) == ["small"]
 
 
 def test_later_start_of_a_reservation_lets_others_be_tried_again():
-    state, now = one_cluster(cpu=3), START + 5 * MINUTE
-    state.queue_changed(Queue(QueueName("q"), deserved={"cpu": 3}))
-    state.queue_changed(Queue(QueueName("other")))
-    submit(state, "runs", 2, 5, at=START)
-    state.plan(START)
-    submit(state, "waits", 2, 60, at=START, queue="other")
+    engine, now = one_cluster(cpu=3), START + 5 * MINUTE
+    engine.queue_changed(Queue(QueueName("q"), deserved={"cpu": 3}))
+    engine.queue_changed(Queue(QueueName("other")))
+    submit(engine, "runs", 2, 5, at=START)
+    engine.plan(START)
+    submit(engine, "waits", 2, 60, at=START, queue="other")
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    assert {*state.with_reservation} == {"waits"}
-    over = replace(state.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
-    state.workload_changed(over, now)
+        engine.plan(START + minute * MINUTE)
+    assert {*engine.with_reservation} == {"waits"}
+    over = replace(engine.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
+    engine.workload_changed(over, now)
     # The reservation does not bind the first one, whose queue is below its fair share.
-    submit(state, "first", 2, 1, at=now, priority=1)
-    submit(state, "small", 1, 60, at=now, queue="other")
-    plan = state.plan(now)
+    submit(engine, "first", 2, 1, at=now, priority=1)
+    submit(engine, "small", 1, 60, at=now, queue="other")
+    plan = engine.plan(now)
     assert (admitted(plan), plan.wake_at) == (["first"], now)
-    assert admitted(state.plan(plan.wake_at)) == ["small"]
+    assert admitted(engine.plan(plan.wake_at)) == ["small"]
 
 
 def test_restart_keeps_the_promise_to_parts_without_a_record():
     now, promised, gang = START + 5 * MINUTE, START + 60 * MINUTE, HyperJobGang("h/1", 2, 2)
-    state = Engine(Policy())
-    state.queue_changed(Queue(QueueName("q")))
+    engine = Engine(Policy())
+    engine.queue_changed(Queue(QueueName("q")))
     for name in ("m0", "m1"):
-        state.workload_changed(workload(f"runs-on-{name}", {"cpu": 1}, on=name), now)
-        state.cluster_changed(cluster(name, cpu=4), now)
+        engine.workload_changed(workload(f"runs-on-{name}", {"cpu": 1}, on=name), now)
+        engine.cluster_changed(cluster(name, cpu=4), now)
     parts = [workload(f"part-{number}", {"cpu": 4}, created_at=START, gang=gang) for number in range(2)]
     recorded = Reservation(START, (ClusterCharge(ClusterName("m0"), {"cpu": 4}),), {"cpu": 4}, promised)
-    state.workload_changed(parts[0].reserving(recorded), now)
-    state.workload_changed(parts[1], now)
-    state.plan(now)
-    assert {part.reservation.promised_start for part in state.with_reservation.values()} == {promised}
-    assert len(state.with_reservation) == 2
+    engine.workload_changed(parts[0].reserving(recorded), now)
+    engine.workload_changed(parts[1], now)
+    engine.plan(now)
+    assert {part.reservation.promised_start for part in engine.with_reservation.values()} == {promised}
+    assert len(engine.with_reservation) == 2
 
 
 def test_no_reservation_while_no_release_gives_enough_quota():
-    state, now = one_cluster(cpu=4), START
-    state.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 2}))
+    engine, now = one_cluster(cpu=4), START
+    engine.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 2}))
     down = cluster("down", cpu=4)
-    state.cluster_changed(replace(down, ready=False), now)
+    engine.cluster_changed(replace(down, ready=False), now)
     # With one cluster of four CPUs, two remain beside the guarantee.
-    state.workload_changed(workload("waits", {"cpu": 3}, created_at=now), now)
+    engine.workload_changed(workload("waits", {"cpu": 3}, created_at=now), now)
     for minute in range(3):
-        assert not state.plan(START + minute * MINUTE).record_updates
+        assert not engine.plan(START + minute * MINUTE).record_updates
     now = START + 3 * MINUTE
     for number in range(2):
-        state.workload_changed(workload(f"small-{number}", {"cpu": 1}, created_at=now), now)
-    assert admitted(state.plan(now)) == ["small-0", "small-1"]
+        engine.workload_changed(workload(f"small-{number}", {"cpu": 1}, created_at=now), now)
+    assert admitted(engine.plan(now)) == ["small-0", "small-1"]
 
 
 @pytest.mark.parametrize(("queue", "expected"), [("other", []), ("guaranteed", ["small"])])
 def test_quota_beside_a_guarantee_is_left_for_a_promised_start(queue, expected):
     """O9: until then four CPUs are guaranteed; those of "runs" and the two that are left are promised."""
-    state, now = one_cluster(cpu=10), START + 10 * MINUTE
-    state.queue_changed(Queue(QueueName("q"), deserved={"cpu": 10}))
-    state.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 4}))
-    state.queue_changed(Queue(QueueName("other")))
-    submit(state, "runs", 4, 10, at=START)
-    state.plan(START)
-    submit(state, "waits", 6, 60, at=START)
+    engine, now = one_cluster(cpu=10), START + 10 * MINUTE
+    engine.queue_changed(Queue(QueueName("q"), deserved={"cpu": 10}))
+    engine.queue_changed(Queue(QueueName("guaranteed"), guarantee={"cpu": 4}))
+    engine.queue_changed(Queue(QueueName("other")))
+    submit(engine, "runs", 4, 10, at=START)
+    engine.plan(START)
+    submit(engine, "waits", 6, 60, at=START)
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    assert state.workloads[WorkloadUid("waits")].reservation.promised_start == now
-    submit(state, "small", 2, 600, at=START + 3 * MINUTE, queue=queue)
-    assert admitted(state.plan(START + 3 * MINUTE)) == expected
-    over = replace(state.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
-    state.workload_changed(over, now)
-    assert admitted(state.plan(now))[:1] == ["waits"]
+        engine.plan(START + minute * MINUTE)
+    assert engine.workloads[WorkloadUid("waits")].reservation.promised_start == now
+    submit(engine, "small", 2, 600, at=START + 3 * MINUTE, queue=queue)
+    assert admitted(engine.plan(START + 3 * MINUTE)) == expected
+    over = replace(engine.workloads[WorkloadUid("runs")], state=WorkloadState.FINISHED, admission=None)
+    engine.workload_changed(over, now)
+    assert admitted(engine.plan(now))[:1] == ["waits"]
 
 
 def test_more_than_a_cluster_has_may_be_reserved_for():
-    state, now = one_cluster(cpu=4), START
-    state.cluster_changed(replace(cluster("other", cpu=4), enablements=frozenset()), now)
-    state.workload_changed(workload("runs", {"cpu": 2}, on="m", admitted_at=now), now)
+    engine, now = one_cluster(cpu=4), START
+    engine.cluster_changed(replace(cluster("other", cpu=4), enablements=frozenset()), now)
+    engine.workload_changed(workload("runs", {"cpu": 2}, on="m", admitted_at=now), now)
     elastic = SchedulingRequirements({"cpu": 6}, {"cpu": 3}, ONE_CLUSTER)
-    state.workload_changed(workload("waits", elastic, created_at=now), now)
+    engine.workload_changed(workload("waits", elastic, created_at=now), now)
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    assert {*state.with_reservation} == {"waits"}
+        engine.plan(START + minute * MINUTE)
+    assert {*engine.with_reservation} == {"waits"}
 
 
 @pytest.mark.parametrize(
@@ -452,78 +452,78 @@ def test_more_than_a_cluster_has_may_be_reserved_for():
 def test_promised_start_is_one_that_advance_reservations_allow(used, runs, asks, reserved, promised):
     since, until = (START + minute * MINUTE for minute in reserved)
     reservation = AdvanceReservation("r", (ClusterName("m"),), since, until, queue=QueueName("own"), amounts=asks)
-    state = one_cluster(cpu=10)
-    state.policy_changed(replace(state.policy, advance_reservations=(reservation,)))
-    submit(state, "runs", *used, at=START)
-    assert admitted(state.plan(START)) == ["runs"]
-    submit(state, "waits", *runs, at=START)
+    engine = one_cluster(cpu=10)
+    engine.policy_changed(replace(engine.policy, advance_reservations=(reservation,)))
+    submit(engine, "runs", *used, at=START)
+    assert admitted(engine.plan(START)) == ["runs"]
+    submit(engine, "waits", *runs, at=START)
     for minute in range(2):
-        state.plan(START + minute * MINUTE)
-    [waits] = state.with_reservation.values()
+        engine.plan(START + minute * MINUTE)
+    [waits] = engine.with_reservation.values()
     assert waits.reservation.promised_start == START + promised * MINUTE
 
 
 def overrun_at(promised: int) -> tuple[Engine, Workload]:
     """Return an engine that evicts a backfilled workload at a promised start, and that workload as it ran before."""
-    state = one_cluster(cpu=4)
-    state.policy_changed(replace(state.policy, backfill=Backfill(evicts_overrun=True)))
-    submit(state, "runs", 2, 10, at=START)
-    state.plan(START)
-    submit(state, "waits", 4, 60, at=START)
+    engine = one_cluster(cpu=4)
+    engine.policy_changed(replace(engine.policy, backfill=Backfill(evicts_overrun=True)))
+    submit(engine, "runs", 2, 10, at=START)
+    engine.plan(START)
+    submit(engine, "waits", 4, 60, at=START)
     for minute in range(3):
-        state.plan(START + minute * MINUTE)
-    submit(state, "before", 1, 5, at=START + 3 * MINUTE)
-    assert admitted(state.plan(START + 3 * MINUTE)) == ["before"]
-    running = state.workloads[WorkloadUid("before")]
-    [evicted] = state.plan(promised).decisions
+        engine.plan(START + minute * MINUTE)
+    submit(engine, "before", 1, 5, at=START + 3 * MINUTE)
+    assert admitted(engine.plan(START + 3 * MINUTE)) == ["before"]
+    running = engine.workloads[WorkloadUid("before")]
+    [evicted] = engine.plan(promised).decisions
     assert evicted.workload.name == "before"
-    return state, running
+    return engine, running
 
 
 def test_workload_backfilled_after_a_missed_promise_runs_on():
     promised = START + 10 * MINUTE
-    state, _ = overrun_at(promised)
+    engine, _ = overrun_at(promised)
     now = promised + 1000
-    state.workload_changed(replace(state.workloads[WorkloadUid("before")], admission=None), now)
+    engine.workload_changed(replace(engine.workloads[WorkloadUid("before")], admission=None), now)
     after = workload("after", {"cpu": 1}, created_at=now, run_time_ms=MINUTE // 4)
-    state.workload_changed(after, now)
-    assert admitted(state.plan(now)) == ["after"]
-    submit(state, "event", 4, 60, at=now)
-    assert not state.plan(now + 1000).decisions
+    engine.workload_changed(after, now)
+    assert admitted(engine.plan(now)) == ["after"]
+    submit(engine, "event", 4, 60, at=now)
+    assert not engine.plan(now + 1000).decisions
 
 
 def test_overrun_is_evicted_again_after_a_rejected_write():
     promised = START + 10 * MINUTE
-    state, running = overrun_at(promised)
-    state.plan(promised + 1000)
+    engine, running = overrun_at(promised)
+    engine.plan(promised + 1000)
     retry_at = promised + MINUTE
-    state.workload_changed(changed(running, eviction_retry_at=retry_at), promised + 2000)
-    plan = state.plan(promised + 2000)
+    engine.workload_changed(changed(running, eviction_retry_at=retry_at), promised + 2000)
+    plan = engine.plan(promised + 2000)
     assert not plan.decisions
     assert plan.wake_at == retry_at
-    assert [decision.workload.name for decision in state.plan(retry_at).decisions] == ["before"]
+    assert [decision.workload.name for decision in engine.plan(retry_at).decisions] == ["before"]
 
 
 def test_quarantined_overrun_is_not_evicted():
     promised = START + 10 * MINUTE
-    state, running = overrun_at(promised)
-    state.workload_changed(changed(running, admission=replace(running.admission, adopted=True)), promised - 1000)
-    assert not state.plan(promised + 1000).decisions
+    engine, running = overrun_at(promised)
+    engine.workload_changed(changed(running, admission=replace(running.admission, adopted=True)), promised - 1000)
+    assert not engine.plan(promised + 1000).decisions
 
 
 def test_each_part_of_a_backfilled_hyperjob_spends_its_budget():
-    state = one_cluster(cpu=6)
-    submit(state, "runs", 4, 60, at=START)
-    state.plan(START)
-    submit(state, "waits", 6, 60, at=START)
+    engine = one_cluster(cpu=6)
+    submit(engine, "runs", 4, 60, at=START)
+    engine.plan(START)
+    submit(engine, "waits", 6, 60, at=START)
     for minute in range(2):
-        state.plan(START + minute * MINUTE)
+        engine.plan(START + minute * MINUTE)
     gang, now = HyperJobGang("h/1", 2, 2), START + 2 * MINUTE
     for number in range(2):
         part = workload(f"part-{number}", {"cpu": 1}, created_at=now, run_time_ms=MINUTE)
         details = replace(part.details, gang=gang, run_time_bounds_ms=(2 * MINUTE, 3 * MINUTE, 90 * MINUTE))
-        state.workload_changed(replace(part, details=details), now)
-    assert admitted(state.plan(now)) == ["part-0", "part-1"]
-    windows = state.context.windows
+        engine.workload_changed(replace(part, details=details), now)
+    assert admitted(engine.plan(now)) == ["part-0", "part-1"]
+    windows = engine.context.windows
     assert sorted(windows.backfilled) == ["part-0", "part-1"]
     assert windows.spent == {"waits": 2 * (MISS_BUDGET >> 2)}

@@ -14,29 +14,29 @@ worlds = draws(100)
 @worlds
 @given(states())
 def test_every_workload_is_admitted_or_waits_with_a_reason(objects):
-    state = objects.engine()
-    plan = state.plan(NOW)
+    engine = objects.engine()
+    plan = engine.plan(NOW)
     admitted = {decision.workload.uid for decision in plan.decisions}
     told = {wait.workload.uid for wait in plan.waits}
     assert admitted | told == {
         workload.uid for workload in objects.workloads if workload.state is WorkloadState.PENDING
     }
     assert not admitted & told
-    assert all(state.refusal(uid) is not None for uid in told)
+    assert all(engine.refusal(uid) is not None for uid in told)
     for queue in objects.queues:
-        state.queue_removed(queue.name)
+        engine.queue_removed(queue.name)
     removed = {queue.name for queue in objects.queues}
     # Readers may come between the removal and the next cycle.
-    assert all(state.refusal(wait.workload.uid) is not None for wait in plan.waits if wait.workload.queue in removed)
+    assert all(engine.refusal(wait.workload.uid) is not None for wait in plan.waits if wait.workload.queue in removed)
 
 
 @worlds
 @given(states())
 def test_no_admission_raises_a_queue_above_its_limit(objects):
-    state = objects.engine()
-    before = quota_of(state)
-    plan = state.plan(NOW)
-    after = quota_of(state)
+    engine = objects.engine()
+    before = quota_of(engine)
+    plan = engine.plan(NOW)
+    after = quota_of(engine)
     for decision in plan.decisions:
         for node in after.tree.nodes[decision.workload.queue].path():
             asked = {name for name, amount in decision.charge.items() if amount > 0 and node.limits_resource(name)}
@@ -57,15 +57,15 @@ def test_the_order_of_the_input_does_not_matter(objects, random):
 @worlds
 @given(states())
 def test_usage_equals_the_charges_of_all_workloads(objects):
-    state = objects.engine()
-    state.plan(NOW)
-    by_queue = total_by_queue(state)
-    assert all(positive(held) == positive(by_queue.get(name, {})) for name, held in state.current_usage.items())
+    engine = objects.engine()
+    engine.plan(NOW)
+    by_queue = total_by_queue(engine)
+    assert all(positive(held) == positive(by_queue.get(name, {})) for name, held in engine.current_usage.items())
     by_cluster = {}
-    for workload in state.workloads.values():
+    for workload in engine.workloads.values():
         for booking in workload.admission.cluster_charges if workload.admission else ():
             by_cluster[booking.cluster] = add(by_cluster.get(booking.cluster, {}), booking.charge)
     assert all(
         positive(cluster_state.charged) == positive(by_cluster.get(cluster_state.name, {}))
-        for cluster_state in state.cluster_usage
+        for cluster_state in engine.cluster_usage
     )

@@ -60,9 +60,9 @@ def test_replicas_that_fit_after_an_admission_do_not_wait():
             ],
         }
     )
-    first = scenario.state.plan(scenario.now)
+    first = scenario.engine.plan(scenario.now)
     assert [decision.workload.name for decision in first.decisions] == ["on-near"]
     assert first.wake_at == scenario.now
-    second = scenario.state.plan(scenario.now)
+    second = scenario.engine.plan(scenario.now)
     assert [decision.workload.name for decision in second.decisions] == ["web"]
     assert second.wake_at != scenario.now

@@ -54,21 +54,21 @@ class EstimateHarness:
 
     def __init__(self, *clusters: Cluster, fifo: bool = False, **policy) -> None:
         self.now = START
-        self.state = Engine(Policy(**{"node_estimates": True, "startup_timeout_ms": None, **policy}))
-        self.state.queue_changed(Queue(QueueName("q"), ROOT, fifo=fifo))
+        self.engine = Engine(Policy(**{"node_estimates": True, "startup_timeout_ms": None, **policy}))
+        self.engine.queue_changed(Queue(QueueName("q"), ROOT, fifo=fifo))
         for member in clusters:
-            self.state.cluster_changed(member, self.now)
+            self.engine.cluster_changed(member, self.now)
         self.queries = []
 
     def add(self, *jobs: Workload):
         for submitted in jobs:
-            self.state.workload_changed(submitted, self.now)
+            self.engine.workload_changed(submitted, self.now)
         return self
 
     def plan(self, after: int = 0) -> list[str]:
         """Return the admissions of one plan with their clusters, in order."""
         self.now += after
-        plan = self.state.plan(self.now)
+        plan = self.engine.plan(self.now)
         self.queries += plan.queries
         self.last = plan
         return [
@@ -80,14 +80,14 @@ class EstimateHarness:
     def answer(self, count: int | None, *, silent: bool = False) -> None:
         """Give the same answer to all open queries."""
         for query in self.queries:
-            self.state.cluster_estimated(Estimate(query, count, silent), self.now)
+            self.engine.cluster_estimated(Estimate(query, count, silent), self.now)
         self.queries = []
 
     def asked(self) -> list[str]:
         return [query.cluster for query in self.queries]
 
     def run(self, name: str) -> None:
-        self.state.workload_changed(changed(self.state.workloads[WorkloadUid(name)], has_run=True), self.now)
+        self.engine.workload_changed(changed(self.engine.workloads[WorkloadUid(name)], has_run=True), self.now)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_only_the_estimated_workload_waits_for_its_answer():
     assert harness.plan() == []
     assert harness.asked() == ["m1"]
     assert harness.last.waits == ()
-    assert harness.state.refusal(WorkloadUid("a")) is None
+    assert harness.engine.refusal(WorkloadUid("a")) is None
     harness.add(job("b", gang(pods(1, cpu=1, claim=None))))
     assert harness.plan(after=5) == ["b@m1"]
 
@@ -125,7 +125,7 @@ def test_gang_refused_by_the_estimator_is_queried_again():
     harness.answer(4)
 
     assert harness.plan() == []
-    refusal = harness.state.refusal(WorkloadUid("a"))
+    refusal = harness.engine.refusal(WorkloadUid("a"))
     assert refusal is not None
     assert (refusal.reason, refusal.cluster) == (Reason.INSUFFICIENT_CAPACITY, "m1")
     assert "estimator" in (refusal.subject or "")
@@ -166,7 +166,7 @@ def test_workloads_do_not_wait_for_an_unresponsive_estimator():
 
 def test_queries_of_one_queue_leave_some_for_others():
     harness = EstimateHarness(site("m1", 10_000))
-    harness.state.queue_changed(Queue(QueueName("other"), ROOT, priority=-1))
+    harness.engine.queue_changed(Queue(QueueName("other"), ROOT, priority=-1))
     harness.add(*(job(f"a-{number}", gang(pods(1, cpu=1 + number))) for number in range(100)))
     harness.add(*(job(f"b-{number}", gang(pods(2, cpu=1 + number)), queue="other") for number in range(3)))
     harness.plan()
@@ -180,10 +180,10 @@ def test_answer_to_an_outdated_query_is_ignored():
     harness.plan()
     (query,) = harness.queries
 
-    harness.state.cluster_estimated(
+    harness.engine.cluster_estimated(
         Estimate(type(query)(ClusterName("m2"), query.pods, query.asked_at), 9), harness.now
     )
-    harness.state.cluster_estimated(
+    harness.engine.cluster_estimated(
         Estimate(type(query)(query.cluster, query.pods, query.asked_at - 1), 9), harness.now
     )
 
@@ -198,7 +198,7 @@ def test_unobserved_admissions_are_deducted_from_estimates():
     harness.answer(4)
 
     assert harness.plan() == ["a@m1", "b@m1"]
-    assert harness.state.refusal(WorkloadUid("c")).reason is Reason.INSUFFICIENT_CAPACITY
+    assert harness.engine.refusal(WorkloadUid("c")).reason is Reason.INSUFFICIENT_CAPACITY
 
     harness.plan(after=ANSWER_TTL_MS)
     harness.answer(4)
@@ -241,7 +241,7 @@ def test_changed_cluster_summary_queries_again_at_a_bounded_rate():
     harness = EstimateHarness(site("m1", 400)).add(job("a", gang(pods(6, cpu=5))))
     count = 0
     for number in range(100):
-        harness.state.cluster_changed(site("m1", 400, used=number), harness.now)
+        harness.engine.cluster_changed(site("m1", 400, used=number), harness.now)
         harness.plan(after=10)
         count += len(harness.queries)
         harness.answer(5)
@@ -254,7 +254,7 @@ def test_idle_engine_makes_no_queries_and_wakes_once():
     harness.plan()
     harness.answer(5)
     harness.plan()
-    harness.state.workload_removed(WorkloadUid("a"), harness.now)
+    harness.engine.workload_removed(WorkloadUid("a"), harness.now)
     harness.plan(after=ANSWER_TTL_MS)
 
     assert harness.asked() == []
@@ -268,10 +268,10 @@ def test_answers_are_dropped_when_they_expire(answer):
         harness.add(job("a", gang(pods(number, cpu=5)))).plan()
         harness.answer(answer)
         harness.plan()
-        harness.state.workload_removed(WorkloadUid("a"), harness.now)
+        harness.engine.workload_removed(WorkloadUid("a"), harness.now)
     harness.plan(after=ANSWER_TTL_MS)
 
-    estimates = harness.state.cluster_usage.cluster_state(ClusterName("m1")).estimates
+    estimates = harness.engine.cluster_usage.cluster_state(ClusterName("m1")).estimates
     assert estimates.answers == {}
 
 
@@ -279,7 +279,7 @@ def test_disabled_estimates_make_no_query_and_delay_nothing():
     harness = EstimateHarness(site("m1", 32)).add(job("a", gang(pods(6, cpu=5))))
     harness.plan()
     harness.queries = []
-    harness.state.policy_changed(Policy(startup_timeout_ms=None))
+    harness.engine.policy_changed(Policy(startup_timeout_ms=None))
 
     assert harness.plan() == ["a@m1"]
     assert harness.asked() == []
@@ -311,7 +311,7 @@ def test_large_pods_consume_several_units_of_an_estimate():
 
 def test_refused_workload_does_not_block_borrowing():
     harness = EstimateHarness(site("m1", 40), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    harness.state.queue_changed(Queue(QueueName("r"), ROOT))
+    harness.engine.queue_changed(Queue(QueueName("r"), ROOT))
     harness.add(job("a", gang(pods(4, cpu=5)))).plan()
     harness.answer(3)
     harness.plan()
@@ -322,7 +322,7 @@ def test_refused_workload_does_not_block_borrowing():
 
 def test_workload_refused_by_an_estimator_reclaims_elsewhere():
     harness = EstimateHarness(site("m1", 10), site("m2", 30), reclaim=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    harness.state.queue_changed(Queue(QueueName("b"), ROOT))
+    harness.engine.queue_changed(Queue(QueueName("b"), ROOT))
     running = {"b-0": ("m1", 1), "b-1": ("m1", 1), "b-2": ("m2", 5)}
     for name, (at, count) in running.items():
         borrower = job(name, gang(pods(count, cpu=5)), queue=QueueName("b"), on=at, admitted_at=1)
@@ -341,7 +341,7 @@ def test_workload_refused_by_an_estimator_reclaims_elsewhere():
 def test_estimator_is_queried_before_an_eviction_for_quota(answer, evicted):
     """Nothing leaves the cluster of the preemptor, so its nodes stay as they are."""
     harness = EstimateHarness(site("m1", 10), site("m2", 10), preemption=EvictionPolicy(enabled=True, min_runtime_ms=0))
-    harness.state.queue_changed(Queue(QueueName("q"), ROOT, capability={"cpu": 5000}))
+    harness.engine.queue_changed(Queue(QueueName("q"), ROOT, capability={"cpu": 5000}))
     only = replace(ONE_CLUSTER, affinity=Affinity(names=(ClusterName("m2"),)))
     harness.add(changed(job("old", gang(pods(1, cpu=5)), on="m1", admitted_at=1), has_run=True))
     harness.add(job("new", replace(gang(pods(1, cpu=5)), placement=only), priority=9))
@@ -363,7 +363,7 @@ def test_refused_large_workload_precedes_later_small_ones():
     assert harness.plan() == ["small-1@m1"]
 
     harness.add(job("small-2", gang(pods(1, cpu=5)), created_at=3))
-    harness.state.workload_removed(WorkloadUid("small-1"), harness.now)
+    harness.engine.workload_removed(WorkloadUid("small-1"), harness.now)
     harness.plan(after=490)
     assert harness.asked() == ["m1", "m1"], "the large one is asked for together with the small one"
     harness.answer(4)
@@ -388,15 +388,15 @@ def arrivals() -> Iterator[Workload]:
 
 def admission_times(answer) -> dict[str, int]:
     """Run one minute; *answer* returns after which time m1's estimator answers what."""
-    state, times, coming = EstimateHarness(site("m1", 1000), site("m2", 1000)).state, {}, list(arrivals())
+    engine, times, coming = EstimateHarness(site("m1", 1000), site("m2", 1000)).engine, {}, list(arrivals())
     answers: list[tuple[int, Estimate]] = []
     for now in range(0, END_MS, STEP_MS):
         while coming and coming[0].created_at <= now:
-            state.workload_changed(coming.pop(0), now)
+            engine.workload_changed(coming.pop(0), now)
         for due in [due for due in answers if due[0] <= now]:
             answers.remove(due)
-            state.cluster_estimated(due[1], now)
-        plan = state.plan(now)
+            engine.cluster_estimated(due[1], now)
+        plan = engine.plan(now)
         times |= {
             decision.workload.name: now - decision.workload.created_at
             for decision in plan.decisions

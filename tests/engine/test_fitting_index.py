@@ -85,7 +85,7 @@ def test_union_of_slots_follows_changes_of_single_clusters():
 
 def check_sets(random_run: RandomRun) -> None:
     """Compare what the index returns for the pending requirements with a check of each."""
-    context = random_run.state.context
+    context = random_run.engine.context
     index, cache = context.fitting_index, FeasibilityCache(context.cluster_usage)
     quota, shares = context.queue_usage.latest_quota, context.shares.current
     assert quota is not None
@@ -133,10 +133,10 @@ def test_sets_agree_with_checks_of_each_requirement(monkeypatch, seed):
     for step in range(120):
         random_run.apply_event()
         if step % 3 == 0:
-            random_run.state.plan(random_run.now)
+            random_run.engine.plan(random_run.now)
             check_sets(random_run)
         random_run.now += 10
-        check_pending_requirements(random_run.state.context.pending, random_run.state.tree())
+        check_pending_requirements(random_run.engine.context.pending, random_run.engine.tree())
 
 
 def check_pending_requirements(workloads: PendingWorkloads, tree: Tree) -> None:
@@ -172,10 +172,10 @@ def test_cluster_between_the_last_fitting_and_a_freed_one():
 def test_resources_of_no_cluster_are_not_compared_with_each():
     fleet = [cluster(f"c{number}", cpu=1) for number in range(100)]
     jobs = [workload(f"w{job}", {f"a/{job}-{number}": 1 for number in range(100)}) for job in range(20)]
-    state = build(Policy(), Queue(QueueName("q")), *fleet, *jobs)
-    state.plan(NOW)
-    state.cluster_usage.add_usage(Admission({"cpu": 1}, (ClusterCharge(ClusterName("c1"), {"cpu": 1}),)), NOW)
-    assert work_of(state.context.fitting_index._synchronize) < 200
+    engine = build(Policy(), Queue(QueueName("q")), *fleet, *jobs)
+    engine.plan(NOW)
+    engine.cluster_usage.add_usage(Admission({"cpu": 1}, (ClusterCharge(ClusterName("c1"), {"cpu": 1}),)), NOW)
+    assert work_of(engine.context.fitting_index._synchronize) < 200
 
 
 def test_feasibility_of_large_unused_requirements_is_dropped():
@@ -198,8 +198,8 @@ def test_positions_follow_the_order_of_each_queue(monkeypatch, most):
     random_run = RandomRun(7)
     for _ in range(120):
         random_run.apply_event()
-        random_run.state.plan(random_run.now)
-        workloads = random_run.state.context.pending
+        random_run.engine.plan(random_run.now)
+        workloads = random_run.engine.context.pending
         for queue, classes in workloads.queues.items():
             ordered = sorted((workload for workload_class in classes for workload in workload_class), key=order_key)
             assert [*workloads.in_order(queue)] == ordered

@@ -27,30 +27,30 @@ Count = Callable[[Query, Sequence[Resources]], int]
 
 
 def build(sample: Fleet, policy: Policy, *, copies: int = 1) -> Engine:
-    state = Engine(policy)
-    state.queue_changed(Queue(QueueName("q")))
-    state.cluster_changed(sample.cluster, 0)
+    engine = Engine(policy)
+    engine.queue_changed(Queue(QueueName("q")))
+    engine.cluster_changed(sample.cluster, 0)
     for number in range(copies):
-        state.workload_changed(workload(f"u{number}", sample.shape), 0)
-    return state
+        engine.workload_changed(workload(f"u{number}", sample.shape), 0)
+    return engine
 
 
 def verdict(sample: Fleet, *shapes: NodeShapes) -> Reason | None:
     """Return the pending reason of the gang, ``None`` if it is admitted."""
-    state = build(sample, Policy(node_shapes=shapes))
-    state.plan(0)
-    refusal = state.refusal(WorkloadUid("u0"))
+    engine = build(sample, Policy(node_shapes=shapes))
+    engine.plan(0)
+    refusal = engine.refusal(WorkloadUid("u0"))
     return None if refusal is None else refusal.reason
 
 
 def admitted(sample: Fleet, count: Count, *, copies: int = 1) -> int:
     """Return how many of *copies* equal gangs are admitted while the estimator observes none of them."""
-    state, decisions = build(sample, Policy(node_estimates=True), copies=copies), list[object]()
+    engine, decisions = build(sample, Policy(node_estimates=True), copies=copies), list[object]()
     for now in range(1 + copies):
-        plan = state.plan(now)
+        plan = engine.plan(now)
         decisions += plan.decisions
         for query in plan.queries:
-            state.cluster_estimated(Estimate(query, count(query, sample.free)), now)
+            engine.cluster_estimated(Estimate(query, count(query, sample.free)), now)
     return sum(isinstance(decision, Admit) for decision in decisions)
 
 

@@ -101,16 +101,16 @@ grouped = drawn().map(full_queue)
 @crowds
 @given(crowded())
 def test_gang_fits_after_its_victims_are_evicted(crowd):
-    state = crowd.engine()
-    plan = state.plan(NOW)
+    engine = crowd.engine()
+    plan = engine.plan(NOW)
     preemptors = {decision.preemptor for decision in evictions(plan)} - admissions(plan)
-    holders = dict(state.nominated)
+    holders = dict(engine.nominated)
     assert preemptors <= set(holders)
     assert {unit(holder) for holder in holders.values()} == {unit(holders[uid]) for uid in preemptors}
     for group in {holder.gang for holder in holders.values()} - {None}:
         held = sum(holder.gang == group for holder in holders.values())
-        assert held == state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
-    plan = next(play(state))
+        assert held == engine.index.gangs.missing(group) or engine.index.gangs.missing(group) <= 1
+    plan = next(play(engine))
     assert set(holders) <= admissions(plan)
     assert not {note.workload.uid for note in plan.record_updates} & set(holders)
 
@@ -118,9 +118,9 @@ def test_gang_fits_after_its_victims_are_evicted(crowd):
 @crowds
 @given(crowded())
 def test_preemption_terminates_and_is_never_reverted(crowd):
-    state = crowd.engine()
-    units = {item.uid: unit(item) for item in state.workloads.values()}
-    plans = [state.plan(NOW), *play(state)]
+    engine = crowd.engine()
+    units = {item.uid: unit(item) for item in engine.workloads.values()}
+    plans = [engine.plan(NOW), *play(engine)]
     preempted = set()
     for plan in plans:
         made = {(units[item.workload.uid], units[item.preemptor]) for item in evictions(plan)}
@@ -132,16 +132,16 @@ def test_preemption_terminates_and_is_never_reverted(crowd):
 @crowds
 @given(crowded() | grouped)
 def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
-    state = crowd.engine()
-    groups = {part.gang for part in state.workloads.values() if part.gang}
-    for plan in (state.plan(NOW), *play(state)):
+    engine = crowd.engine()
+    groups = {part.gang for part in engine.workloads.values() if part.gang}
+    for plan in (engine.plan(NOW), *play(engine)):
         together: dict[HyperJobGang, set[str]] = {}
         for decision in plan.decisions:
             if isinstance(decision, Admit) and decision.plan_id:
                 together.setdefault(decision.workload.gang, set()).add(decision.plan_id)
         assert all(len(plans) == 1 for plans in together.values())
         for group in groups:
-            parts = [part for part in state.workloads.values() if part.gang == group]
+            parts = [part for part in engine.workloads.values() if part.gang == group]
             running = sum(part.state is WorkloadState.ADMITTED for part in parts)
             assert running == 0 or running >= group.minimum
 
@@ -151,12 +151,12 @@ def test_no_gang_runs_with_fewer_parts_than_its_minimum(crowd):
 @example(elastic())
 def test_second_plan_after_preemption_decides_nothing(crowd):
     """Unless an evicted workload is not pending for capacity: then other fair shares grow."""
-    state = crowd.engine()
-    waiting = [state.refusal(decision.workload.uid) for decision in evictions(state.plan(NOW))]
+    engine = crowd.engine()
+    waiting = [engine.refusal(decision.workload.uid) for decision in evictions(engine.plan(NOW))]
     if any(refusal.reason is not Reason.PREEMPTION_IN_PROGRESS for refusal in waiting):
-        assert state._has_changed
+        assert engine._has_changed
         return
-    again = finish(state.cycle.steps(NOW))
+    again = finish(engine.cycle.steps(NOW))
     assert (again.decisions, again.waits, again.record_updates) == ((), (), ())
 
 
@@ -164,35 +164,35 @@ def test_second_plan_after_preemption_decides_nothing(crowd):
 @given(crowded())
 def test_restart_during_gang_preemption_loses_nothing(crowd):
     """Each part's own record holds its nomination; the victims' evictions are observed."""
-    state = crowd.engine()
-    state.plan(NOW)
-    again = build(crowd.policy, *state.workloads.values(), *state.queues.values(), *state.cluster_usage.clusters)
+    engine = crowd.engine()
+    engine.plan(NOW)
+    again = build(crowd.policy, *engine.workloads.values(), *engine.queues.values(), *engine.cluster_usage.clusters)
     assert not evictions(again.plan(NOW))
     assert {uid: holder.nomination for uid, holder in again.nominated.items()} == {
-        uid: holder.nomination for uid, holder in state.nominated.items()
+        uid: holder.nomination for uid, holder in engine.nominated.items()
     }
 
 
 @crowds
 @given(crowded())
 def test_charges_are_complete_until_victims_have_stopped(crowd):
-    state = crowd.engine()
+    engine = crowd.engine()
     # Only what exceeds the gang minimum may exceed capacity (D11).
     is_elastic = any(
-        observed.requirements.gang_requests != observed.requirements.requests for observed in state.workloads.values()
+        observed.requirements.gang_requests != observed.requirements.requests for observed in engine.workloads.values()
     )
-    for _ in (state.plan(NOW), *play(state)):
-        by_queue = {name: positive(charges) for name, charges in total_by_queue(state).items()}
-        assert {name: positive(held) for name, held in state.current_usage.items() if positive(held)} == by_queue
-        assert positive(total(by_queue.values())) == positive(total(site.charged for site in state.cluster_usage))
-        for site in state.cluster_usage:
+    for _ in (engine.plan(NOW), *play(engine)):
+        by_queue = {name: positive(charges) for name, charges in total_by_queue(engine).items()}
+        assert {name: positive(held) for name, held in engine.current_usage.items() if positive(held)} == by_queue
+        assert positive(total(by_queue.values())) == positive(total(site.charged for site in engine.cluster_usage))
+        for site in engine.cluster_usage:
             left = [*site.headroom.values(), *site.headroom_after_evictions.values()]
             assert is_elastic or min(left) >= 0
-    for uid in list(state.workloads):
-        state.workload_removed(uid, NOW)
-    assert not any(site.being_evicted or site.nominated or any(site.charged.values()) for site in state.cluster_usage)
+    for uid in list(engine.workloads):
+        engine.workload_removed(uid, NOW)
+    assert not any(site.being_evicted or site.nominated or any(site.charged.values()) for site in engine.cluster_usage)
     # Charges of preserved workloads end with the clusters that still run them.
-    for name in [site.cluster.name for site in state.cluster_usage if site.cluster]:
-        state.cluster_removed(name)
-    assert not any(any(charged.values()) for charged in state.queue_usage.settled.values())
-    assert not state.queue_usage.has_transitions
+    for name in [site.cluster.name for site in engine.cluster_usage if site.cluster]:
+        engine.cluster_removed(name)
+    assert not any(any(charged.values()) for charged in engine.queue_usage.settled.values())
+    assert not engine.queue_usage.has_transitions

@@ -21,7 +21,7 @@ def submit(scenario: Scenario, number: int, cpu: int, group: HyperJobGang, *, on
     """Submit a part for any cluster, or for the cluster *on*."""
     where = {"placement": {"affinity": {"names": [on]}}} if on else {}
     [part] = workloads({"name": f"part-{number}", "queue": "q", "asks": {"cpu": cpu}, **where}, number)
-    scenario.state.workload_changed(changed(part, gang=group), scenario.now)
+    scenario.engine.workload_changed(changed(part, gang=group), scenario.now)
 
 
 def play(cpus: list[int], *, room: dict[str, int], minimum: int = 2, parts: int | None = None) -> Scenario:
@@ -38,22 +38,22 @@ def play(cpus: list[int], *, room: dict[str, int], minimum: int = 2, parts: int 
 
 
 def admitted(scenario: Scenario) -> dict[str, str]:
-    decisions = scenario.state.plan(scenario.now).decisions
+    decisions = scenario.engine.plan(scenario.now).decisions
     return {decision.workload.name: decision.clusters[0].name for decision in decisions}
 
 
 def reason(scenario: Scenario, name: str):
-    return scenario.state.refusal(scenario.by_name(name).uid)
+    return scenario.engine.refusal(scenario.by_name(name).uid)
 
 
 def test_gang_is_admitted_with_its_minimum_of_parts():
     scenario = play([4, 3, 4], room={"m1": 4, "m2": 3})
-    decisions = scenario.state.plan(scenario.now).decisions
+    decisions = scenario.engine.plan(scenario.now).decisions
     assert {decision.workload.name: decision.plan_id for decision in decisions} == dict.fromkeys(
         ("part-0", "part-1"), f"hyper/1@{scenario.now}"
     )
     assert reason(scenario, "part-2").reason is Reason.INSUFFICIENT_CAPACITY
-    scenario.state.workload_changed(
+    scenario.engine.workload_changed(
         replace(scenario.by_name("part-0"), state=WorkloadState.FINISHED, admission=None), scenario.now
     )
     assert admitted(scenario) == {"part-2": "m1"}
@@ -78,7 +78,7 @@ def test_refused_gangs_are_not_tried_again_after_each_admission(monkeypatch):
     clusters = [{"name": "m", "has": {"cpu": 200, "gpu": 1}}, {"name": "n", "has": {"cpu": 200, "gpu": 1}}]
     running = {"name": "running", "queue": "fitsa", "asks": {"gpu": 1}, "on": "n"}
     scenario = Scenario({"clusters": clusters, "queues": queues, "jobs": [running, *jobs]})
-    assert len(scenario.state.plan(scenario.now).decisions) == 16
+    assert len(scenario.engine.plan(scenario.now).decisions) == 16
     assert 0 < tried.count("refused/7") < 8
 
 
@@ -88,7 +88,7 @@ def test_no_part_is_admitted_until_all_fit(room, names):
     assert admitted(scenario) == {}
     told = reason(scenario, "part-0")
     assert (told.reason, told.subject) == (Reason.HYPERJOB_DOES_NOT_FIT, "Job ml/part-1 (InsufficientCapacity)")
-    scenario.state.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)
+    scenario.engine.cluster_changed(cluster({"name": "m2", "has": {"cpu": room}}), scenario.now)
     assert set(admitted(scenario)) == names
 
 
@@ -115,7 +115,7 @@ def test_part_for_one_cluster_is_placed_before_one_for_any():
 def test_incomplete_gang_waits_and_blocks_no_other_workload():
     scenario = play([2], room={"m1": 8}, parts=2)
     [other] = workloads({"name": "other", "queue": "q", "asks": {"cpu": 4}, "since": 99}, 1)
-    scenario.state.workload_changed(other, scenario.now)
+    scenario.engine.workload_changed(other, scenario.now)
     assert admitted(scenario) == {"other": "m1"}
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
     submit(scenario, 1, 2, HyperJobGang("hyper/1", 2, 2))
@@ -124,38 +124,38 @@ def test_incomplete_gang_waits_and_blocks_no_other_workload():
 
 def test_deleting_a_part_makes_its_gang_incomplete_again():
     scenario = play([6, 6], room={"m1": 8})
-    scenario.state.plan(scenario.now)
-    scenario.state.workload_removed(scenario.by_name("part-1").uid, scenario.now)
-    scenario.state.plan(scenario.now)
+    scenario.engine.plan(scenario.now)
+    scenario.engine.workload_removed(scenario.by_name("part-1").uid, scenario.now)
+    scenario.engine.plan(scenario.now)
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
 
 
 def test_gang_is_tried_once_all_its_parts_may_use_their_class():
     scenario = play([2, 2], room={"m1": 8})
-    scenario.state.policy_changed(Policy(tenants=(Tenant(("*",), priority_classes=("normal",)),)))
+    scenario.engine.policy_changed(Policy(tenants=(Tenant(("*",), priority_classes=("normal",)),)))
     parts = [changed(scenario.by_name(f"part-{number}"), priority_class="high") for number in range(2)]
     for part in parts:
-        scenario.state.workload_changed(part, scenario.now)
+        scenario.engine.workload_changed(part, scenario.now)
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.PRIORITY_CLASS_NOT_ALLOWED
-    scenario.state.workload_changed(changed(parts[0], priority_class="normal"), scenario.now)
+    scenario.engine.workload_changed(changed(parts[0], priority_class="normal"), scenario.now)
     assert admitted(scenario) == {}
     assert reason(scenario, "part-0").reason is Reason.HYPERJOB_INCOMPLETE
-    scenario.state.workload_changed(changed(parts[1], priority_class="normal"), scenario.now)
+    scenario.engine.workload_changed(changed(parts[1], priority_class="normal"), scenario.now)
     assert set(admitted(scenario)) == {"part-0", "part-1"}
 
 
 def test_query_before_the_next_plan_leaves_no_charge():
     """A part names a queue that does not exist, and the gang was not evaluated yet."""
     scenario = play([], room={"m": 10})
-    scenario.state.plan(scenario.now)
+    scenario.engine.plan(scenario.now)
     gang = HyperJobGang("hyper/1", 2, 2)
     submit(scenario, 0, 4, gang)
     [lost] = workloads({"name": "part-1", "queue": "nowhere", "asks": {"cpu": 1}}, 1)
-    scenario.state.workload_changed(changed(lost, gang=gang), scenario.now)
+    scenario.engine.workload_changed(changed(lost, gang=gang), scenario.now)
     for _ in range(3):
         assert reason(scenario, "part-0") is None
-    assert not scenario.state.cluster_usage.cluster_state("m").charged
+    assert not scenario.engine.cluster_usage.cluster_state("m").charged
 
 
 class NeverBorrow:
@@ -172,7 +172,7 @@ class NeverBorrow:
 def test_borrowing_is_evaluated_until_too_few_parts_are_left(minimum, asked):
     scenario, borrowing = play([1, 1, 1, 1], room={"m": 4}, minimum=minimum), NeverBorrow()
     gang = scenario.by_name("part-0").gang
-    context = scenario.state.context
+    context = scenario.engine.context
     quotas = [context.queue_usage.quota()]
     placer = GangPlacer(FifoHeads(context.order), context.feasibility_cache, quotas, None, borrowing)
     trial = placer.place(gang)
@@ -214,7 +214,7 @@ def test_hyperjob_never_fits_only_if_no_order_of_parts_does(sizes, rooms, minimu
     # The limit of the root, the sum of all clusters, is to refuse no part.
     clusters.append({"name": "other", "has": {"u": 99}})
     scenario = Scenario({"clusters": clusters, "queues": [{"name": "q"}], "jobs": jobs})
-    scenario.state.plan(scenario.now)
+    scenario.engine.plan(scenario.now)
     refusals = [reason(scenario, job["name"]) for job in jobs]
     is_refused = any(refusal and "the empty clusters hold" in (refusal.subject or "") for refusal in refusals)
     fits = most_parts(sizes, tuple(rooms)) >= minimum

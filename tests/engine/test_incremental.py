@@ -49,7 +49,7 @@ class RandomRun:
         self.exchanges = exchanges
         reservation_policy = self.dice.choice([HeadReservationPolicy(), HeadReservationPolicy(after_ms=50, max_ms=600)])
         ageing = self.dice.choice([Ageing(), Ageing(20_000, 5, 20)])
-        self.state = Engine(self.objects.policy(head_reservation=reservation_policy, ageing=ageing))
+        self.engine = Engine(self.objects.policy(head_reservation=reservation_policy, ageing=ageing))
         if exchanges:
             self.change_rules()
         self.homes = HOMES if exchanges else QUEUES
@@ -63,9 +63,9 @@ class RandomRun:
     def settle_down(self) -> None:
         """Start with a valid queue tree and usable clusters."""
         for queue in self.objects.fixed_hierarchy():
-            self.state.queue_changed(queue)
+            self.engine.queue_changed(queue)
         for name in CLUSTERS:
-            self.state.cluster_changed(self.objects.cluster(name), self.now)
+            self.engine.cluster_changed(self.objects.cluster(name), self.now)
         for _ in range(8):
             self.fill()
 
@@ -130,12 +130,12 @@ class RandomRun:
         self.dice.choice([*kinds, *rare])()
 
     def some(self, state: WorkloadState) -> Workload | None:
-        workloads = [workload for workload in self.state.workloads.values() if workload.state is state]
+        workloads = [workload for workload in self.engine.workloads.values() if workload.state is state]
         return self.dice.choice(workloads) if workloads else None
 
     def update(self, workload: Workload | None, **changes: object) -> None:
         if workload is not None:
-            self.state.workload_changed(changed(workload, **changes), self.now)
+            self.engine.workload_changed(changed(workload, **changes), self.now)
 
     def arrive(self) -> None:
         self.number += 1
@@ -144,7 +144,7 @@ class RandomRun:
         made = self.objects.workload(
             self.number, self.dice.choice(self.shapes), queue=queue, created_at=since, hold=hold
         )
-        self.state.workload_changed(made, self.now)
+        self.engine.workload_changed(made, self.now)
 
     def arrive_together(self) -> None:
         """Submit a HyperJob, possibly without some of its parts."""
@@ -153,7 +153,7 @@ class RandomRun:
         queue = self.dice.choice(self.homes)
         for _ in range(self.dice.choice([parts, parts, parts, parts - 1])):
             self.arrive()
-            newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
+            newest = self.engine.workloads[WorkloadUid(f"job-{self.number}")]
             self.update(newest, gang=group, queue=queue if self.dice.random() < 0.9 else newest.queue)
 
     def finish(self) -> None:
@@ -162,21 +162,21 @@ class RandomRun:
     def leave(self) -> None:
         workload = self.some(self.dice.choice(list(WorkloadState)))
         if workload is not None:
-            self.state.workload_removed(workload.uid, self.now, is_released=self.dice.random() < 0.3)
+            self.engine.workload_removed(workload.uid, self.now, is_released=self.dice.random() < 0.3)
 
     def evict(self) -> None:
         self.update(self.some(WorkloadState.ADMITTED), state=WorkloadState.PENDING, admission=None)
 
     def finish_eviction(self) -> None:
-        stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
+        stopping = [workload for workload in self.engine.workloads.values() if workload.is_being_evicted]
         self.update(self.dice.choice(stopping) if stopping else None, admission=None)
 
     def stay(self) -> None:
-        stopping = [workload for workload in self.state.workloads.values() if workload.is_being_evicted]
+        stopping = [workload for workload in self.engine.workloads.values() if workload.is_being_evicted]
         self.update(self.dice.choice(stopping) if stopping else None, state=WorkloadState.ADMITTED, hold=None)
 
     def drop_nomination(self) -> None:
-        held = [workload for workload in self.state.workloads.values() if workload.nomination]
+        held = [workload for workload in self.engine.workloads.values() if workload.nomination]
         self.update(self.dice.choice(held) if held else None, nomination=None)
 
     def abort(self) -> None:
@@ -202,20 +202,20 @@ class RandomRun:
             (id(shape), excluded, retryable),
             replace(shape, excluded_clusters=excluded, retryable_clusters=retryable),
         )
-        for workload in list(self.state.workloads.values()):
+        for workload in list(self.engine.workloads.values()):
             is_equal = workload.namespace == namespace and workload.requirements.requests is shape.requests
             if is_equal and workload.state is WorkloadState.PENDING:
                 self.update(workload, requirements=failed)
 
     def change_rules(self) -> None:
-        self.state.policy_changed(replace(self.state.policy, **self.rules()))
+        self.engine.policy_changed(replace(self.engine.policy, **self.rules()))
 
     def fill(self) -> None:
         """Submit many workloads of one queue, so that its capacity is exhausted."""
         queue, priority = self.dice.choice(self.homes), self.dice.choice([0, 5])
         for _ in range(5):
             self.arrive()
-            newest = self.state.workloads[WorkloadUid(f"job-{self.number}")]
+            newest = self.engine.workloads[WorkloadUid(f"job-{self.number}")]
             self.update(newest, queue=queue, priority=priority)
 
     def raise_priority(self) -> None:
@@ -224,67 +224,67 @@ class RandomRun:
     def queue(self) -> None:
         name, is_fixed = self.dice.choice(QUEUES), self.exchanges and self.objects.chance(90)
         parents = [PARENTS.get(name, ROOT)] if is_fixed else [ROOT, ROOT, *QUEUES]
-        self.state.queue_changed(self.objects.queue(name, parents))
+        self.engine.queue_changed(self.objects.queue(name, parents))
 
     def drop_queue(self) -> None:
         if self.exchanges and self.dice.random() < 0.9:
             return
-        self.state.queue_removed(self.dice.choice(QUEUES))
+        self.engine.queue_removed(self.dice.choice(QUEUES))
 
     def cluster(self) -> None:
-        self.state.cluster_changed(self.objects.cluster(self.dice.choice(CLUSTERS)), self.now)
+        self.engine.cluster_changed(self.objects.cluster(self.dice.choice(CLUSTERS)), self.now)
 
     def drop_cluster(self) -> None:
         if self.exchanges and self.dice.random() < 0.7:
             return
-        self.state.cluster_removed(self.dice.choice(CLUSTERS))
+        self.engine.cluster_removed(self.dice.choice(CLUSTERS))
 
     def rule(self) -> None:
         tenants = (Tenant(("one",), queues=tuple(self.dice.sample(QUEUES, 4))),) if self.dice.random() < 0.5 else ()
-        self.state.policy_changed(replace(self.state.policy, tenants=tenants))
+        self.engine.policy_changed(replace(self.engine.policy, tenants=tenants))
 
     def rest(self) -> None:
         self.now += self.dice.choice([1, 1_000, 400_000 if self.exchanges else 40_000])
 
 
-def fresh(state: Engine, now: int) -> Engine:
+def fresh(engine: Engine, now: int) -> Engine:
     """Return a state built from the objects of *state* and the observed usage of its clusters."""
-    built = Engine(state.policy)
-    for workload in state.workloads.values():
+    built = Engine(engine.policy)
+    for workload in engine.workloads.values():
         built.workload_changed(workload, now)
-    for queue in state.queues.values():
+    for queue in engine.queues.values():
         built.queue_changed(queue)
-    built.cluster_usage._states = deepcopy(state.cluster_usage._states)
+    built.cluster_usage._states = deepcopy(engine.cluster_usage._states)
     for site in built.cluster_usage:
         # The copies have what the reservations of an earlier policy keep free.
         site.in_advance = None
         built.context.usage_tracker.restore_orphans(site.orphans)
-    built.cluster_usage._touched = {site.name for site in state.cluster_usage}
+    built.cluster_usage._touched = {site.name for site in engine.cluster_usage}
     built.cluster_usage._root_limit = None
-    built.cluster_usage.usability_changed_at = state.cluster_usage.usability_changed_at
-    built.cluster_usage.has_usability_changed = state.cluster_usage.has_usability_changed
-    built.cluster_usage.has_begun = state.cluster_usage.has_begun
-    competed = state.cycle.starvation_timers.heads.items()
+    built.cluster_usage.usability_changed_at = engine.cluster_usage.usability_changed_at
+    built.cluster_usage.has_usability_changed = engine.cluster_usage.has_usability_changed
+    built.cluster_usage.has_begun = engine.cluster_usage.has_begun
+    competed = engine.cycle.starvation_timers.heads.items()
     heads = {queue: head for queue, head in competed if queue in built.pending.queues}
-    built.cycle.starvation_timers.restore(heads, state.cycle.starvation_timers.expirations)
-    built.cycle.idle_reservations.by_owner = {**state.cycle.idle_reservations.by_owner}
-    built.cycle.startup.requeued = {**state.cycle.startup.requeued}
-    built.cycle.startup.incomplete_gangs = {**state.cycle.startup.incomplete_gangs}
+    built.cycle.starvation_timers.restore(heads, engine.cycle.starvation_timers.expirations)
+    built.cycle.idle_reservations.by_owner = {**engine.cycle.idle_reservations.by_owner}
+    built.cycle.startup.requeued = {**engine.cycle.startup.requeued}
+    built.cycle.startup.incomplete_gangs = {**engine.cycle.startup.incomplete_gangs}
     built.cycle.startup.reschedule_all(built.workloads.values(), built.policy.startup_timeout_ms)
-    not_fitting = state.cycle.resize.not_fitting_since.items()
+    not_fitting = engine.cycle.resize.not_fitting_since.items()
     built.cycle.resize.not_fitting_since = {uid: since for uid, since in not_fitting if uid in built.index.resized}
-    built.cycle.resize.spent_grace = {**state.cycle.resize.spent_grace}
+    built.cycle.resize.spent_grace = {**engine.cycle.resize.spent_grace}
     return built
 
 
-def reasons(state: Engine) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
-    for uid in sorted(state.workloads):
-        yield uid, state.refusal(uid)
+def reasons(engine: Engine) -> Iterator[tuple[WorkloadUid, Refusal | None]]:
+    for uid in sorted(engine.workloads):
+        yield uid, engine.refusal(uid)
 
 
-def fair_shares(state: Engine) -> dict[QueueName, dict[str, Fraction]]:
+def fair_shares(engine: Engine) -> dict[QueueName, dict[str, Fraction]]:
     """Return the fair shares that are not zero; for the root, the part of its children."""
-    due = state.queue_shares.fair_shares
+    due = engine.queue_shares.fair_shares
     return {name: {key: amount for key, amount in due[name].items() if amount} for name in due if name != ROOT}
 
 
@@ -297,34 +297,34 @@ def compare(seed: int, *, exchanges: bool = False, prepares: bool = False, in_pa
     random_run = RandomRun(seed, exchanges=exchanges, groups=seed % 3 > 0)
     for number in range(EVENTS):
         if prepares:
-            prepare(random_run.state, random_run.dice)
+            prepare(random_run.engine, random_run.dice)
         random_run.apply_event()
-        other = fresh(random_run.state, random_run.now)
+        other = fresh(random_run.engine, random_run.now)
         if prepares:
             prepare(other, random_run.dice)
         expected = other.plan(random_run.now)
-        plan = plan_in_parts(random_run) if in_parts else random_run.state.plan(random_run.now)
+        plan = plan_in_parts(random_run) if in_parts else random_run.engine.plan(random_run.now)
         decided, due = ((either.decisions, either.record_updates, either.reschedules) for either in (plan, expected))
         assert decided == due, f"seed {seed}, event {number}"
-        assert dict(reasons(random_run.state)) == dict(reasons(other)), f"seed {seed}, event {number}"
-        assert fair_shares(random_run.state) == fair_shares(other), f"seed {seed}, event {number}"
-        check_reservations(random_run.state)
+        assert dict(reasons(random_run.engine)) == dict(reasons(other)), f"seed {seed}, event {number}"
+        assert fair_shares(random_run.engine) == fair_shares(other), f"seed {seed}, event {number}"
+        check_reservations(random_run.engine)
         random_run.now += 10
 
 
-def prepare(state: Engine, dice: Random) -> None:
+def prepare(engine: Engine, dice: Random) -> None:
     steps = dice.choice([1, 2, 3, 7, 50])
     for _ in range(dice.choice([0, 1, 2, 1000])):
-        if state.prepare(steps):
+        if engine.prepare(steps):
             return
 
 
 def plan_in_parts(random_run: RandomRun) -> Plan:
-    work, steps = random_run.state.plan_in_steps(random_run.now), random_run.dice.choice([1, 2, 3, 7, 50])
+    work, steps = random_run.engine.plan_in_steps(random_run.now), random_run.dice.choice([1, 2, 3, 7, 50])
     while (made := advance(work, steps)) is None:
-        for queue in random_run.state.queues_with_pending():
-            for workload in random_run.state.pending_workloads(queue)[:1]:
-                random_run.state.position(workload)
+        for queue in random_run.engine.queues_with_pending():
+            for workload in random_run.engine.pending_workloads(queue)[:1]:
+                random_run.engine.position(workload)
     return made[0]
 
 
@@ -334,24 +334,24 @@ def compare_continued(seed: int) -> None:
     for number in range(EVENTS):
         for _ in range(random_run.dice.choice([0, 0, 1, 5])):
             random_run.apply_event()
-        other = fresh(random_run.state, random_run.now)
-        other.context.admitted_so_far = random_run.state.context.admitted_so_far
+        other = fresh(random_run.engine, random_run.now)
+        other.context.admitted_so_far = random_run.engine.context.admitted_so_far
         most = random_run.dice.choice([1, 2, 3])
-        expected, plan = other.plan(random_run.now, most=most), random_run.state.plan(random_run.now, most=most)
+        expected, plan = other.plan(random_run.now, most=most), random_run.engine.plan(random_run.now, most=most)
         assert plan.decisions == expected.decisions, f"seed {seed}, event {number}"
         random_run.now += random_run.dice.choice([0, 10])
 
 
-def check_reservations(state: Engine) -> None:
+def check_reservations(engine: Engine) -> None:
     """Check that each cluster has one reservation at most, and a HyperJob a complete one or none (O6, G1)."""
     owners: dict[ClusterName, set[object]] = {}
-    for workload in state.with_reservation.values():
+    for workload in engine.with_reservation.values():
         for booking in workload.reservation.cluster_charges:
             owners.setdefault(booking.cluster, set()).add(workload.gang or workload.uid)
     assert all(len(of) == 1 for of in owners.values())
-    for group in {workload.gang for workload in state.with_reservation.values()} - {None}:
-        covered = [workload for workload in state.with_reservation.values() if workload.gang == group]
-        assert len(covered) >= state.index.gangs.missing(group) or state.index.gangs.missing(group) <= 1
+    for group in {workload.gang for workload in engine.with_reservation.values()} - {None}:
+        covered = [workload for workload in engine.with_reservation.values() if workload.gang == group]
+        assert len(covered) >= engine.index.gangs.missing(group) or engine.index.gangs.missing(group) <= 1
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -391,29 +391,29 @@ def test_every_pending_workload_has_a_published_reason():
     random_run = RandomRun(77)
     for _ in range(EVENTS):
         random_run.apply_event()
-        random_run.state.plan(random_run.now)
-    waiting = {uid for uid, workload in random_run.state.workloads.items() if workload.state is WorkloadState.PENDING}
-    assert set(random_run.state.last_reasons) == waiting
+        random_run.engine.plan(random_run.now)
+    waiting = {uid for uid, workload in random_run.engine.workloads.items() if workload.state is WorkloadState.PENDING}
+    assert set(random_run.engine.last_reasons) == waiting
 
 
 def plans_of(objects: worlds.Objects, query: Callable[[Engine], object]) -> list[tuple[object, ...]]:
     """Return decisions, reasons and wake-ups of some plans, with *query* before, between and after their parts."""
     things = [*objects.workloads, *objects.clusters, *objects.queues]
-    state, made = worlds.build(objects.policy, *things[::2]), []
+    engine, made = worlds.build(objects.policy, *things[::2]), []
     for now, event in enumerate((*things[1::2], *objects.queues[:2]), start=worlds.NOW):
-        if isinstance(event, Queue) and event.name in state.queues:
-            state.queue_removed(event.name)
+        if isinstance(event, Queue) and event.name in engine.queues:
+            engine.queue_removed(event.name)
         else:
-            worlds.add(state, event, now)
-        query(state)
-        work = state.plan_in_steps(now)
+            worlds.add(engine, event, now)
+        query(engine)
+        work = engine.plan_in_steps(now)
         while True:
             try:
                 next(work)
             except StopIteration as ended:
                 plan = ended.value
                 break
-            query(state)
+            query(engine)
         reasons = {wait.workload.uid: wait.refusal for wait in plan.waits}
         made.append((plan.decisions, reasons, plan.wake_at))
     return made

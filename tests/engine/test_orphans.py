@@ -38,9 +38,9 @@ def test_deleted_template_does_not_shorten_the_grace_period():
     """Karmada deletes the binding after its template, of which the pods' grace period is read."""
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "endsLate": True}]})
     assert scenario.play({}).admitted == {"j": ["m"]}
-    scenario.state.workload_changed(changed(scenario.by_name("j"), has_long_grace_period=False), scenario.now)
+    scenario.engine.workload_changed(changed(scenario.by_name("j"), has_long_grace_period=False), scenario.now)
     scenario.play({"remove": ["j"]})
-    assert scenario.state.cluster_usage.cluster_state(ClusterName("m")).orphans.total["cpu"] == 9_000
+    assert scenario.engine.cluster_usage.cluster_state(ClusterName("m")).orphans.total["cpu"] == 9_000
 
 
 def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
@@ -51,9 +51,9 @@ def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
     scenario = Scenario({**world, "jobs": [grown, {**other, "on": "m"}]})
     scenario.play({})
     scenario.play({"remove": ["j"]})
-    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    usage = scenario.engine.cluster_usage.cluster_state(ClusterName("m"))
     assert usage.external_usage["cpu"] == usage.orphans.total["cpu"] == 5000
-    assert scenario.state.current_usage[QueueName("q")]["cpu"] == 8000
+    assert scenario.engine.current_usage[QueueName("q")]["cpu"] == 8000
     assert not usage.recently_freed.total.get("cpu")
     assert scenario.play({"finish": ["other"], "jobs": [following]}).admitted == {"following": ["m"]}
 
@@ -68,7 +68,7 @@ def test_resize_of_another_workload_hides_no_orphaned_charge(hidden):
     scenario.play({})
     scenario.play({"remove": ["late"]})
     scenario.play({"jobs": [{**grown, "asks": {"cpu": 1}, "resized": False}]})
-    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    usage = scenario.engine.cluster_usage.cluster_state(ClusterName("m"))
     assert usage.external_usage["cpu"] == usage.orphans.total["cpu"] == min(hidden["cpu"], 8) * 1000
 
 
@@ -76,11 +76,11 @@ def test_released_workload_is_external_usage_of_no_queue():
     scenario = Scenario(WORLD)
     scenario.play({})
     for name in ("kept", "next"):
-        scenario.state.workload_removed(scenario.by_name(name).uid, scenario.now, is_released=True)
+        scenario.engine.workload_removed(scenario.by_name(name).uid, scenario.now, is_released=True)
     scenario.play({"after": 1})
-    usage = scenario.state.cluster_usage.cluster_state(ClusterName("m"))
+    usage = scenario.engine.cluster_usage.cluster_state(ClusterName("m"))
     assert (usage.external_usage["cpu"], usage.charged.get("cpu", 0)) == (12_000, 0)
-    assert not any(scenario.state.current_usage[QueueName("q")].values())
+    assert not any(scenario.engine.current_usage[QueueName("q")].values())
 
 
 def test_orphaned_charges_of_a_namespace_are_merged():
@@ -109,32 +109,32 @@ def test_queues_are_charged_for_admitted_workloads_and_orphans(events):
     scenario.play({})
     for event in events:
         _happen(scenario, event)
-        assert _charged(scenario.state) == _due(scenario.state)
-        assert scenario.state.current_quota.allocated["q"].get("cpu", 0) <= 10_000
-        known = take_checkpoint(scenario.state)
+        assert _charged(scenario.engine) == _due(scenario.engine)
+        assert scenario.engine.current_quota.allocated["q"].get("cpu", 0) <= 10_000
+        known = take_checkpoint(scenario.engine)
         again = restore(known.policy, known.queues, known.workloads, known.history, scenario.now)
-        assert _charged(again) == _charged(scenario.state)
+        assert _charged(again) == _charged(scenario.engine)
         assert take_checkpoint(again).history.clusters == known.history.clusters
 
 
 def _happen(scenario: Scenario, event: str | int) -> None:
-    admitted = [workload for workload in scenario.state.workloads.values() if workload.state is WorkloadState.ADMITTED]
+    admitted = [workload for workload in scenario.engine.workloads.values() if workload.state is WorkloadState.ADMITTED]
     if event == "remove":
         scenario.play({"remove": [workload.name for workload in admitted[:1]]})
     elif event == "rest":
         scenario.play({"after": 100})
     else:
-        scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": event}}), scenario.now)
+        scenario.engine.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": event}}), scenario.now)
         scenario.play({"after": 15})
 
 
-def _charged(state: Engine) -> Mapping[str, int]:
-    return positive(state.current_usage.get(QueueName("q"), {}))
+def _charged(engine: Engine) -> Mapping[str, int]:
+    return positive(engine.current_usage.get(QueueName("q"), {}))
 
 
-def _due(state: Engine) -> Mapping[str, int]:
-    charges = [workload.admission.charge for workload in state.workloads.values() if workload.admission is not None]
-    orphaned = [site.orphans.total for site in state.cluster_usage]
+def _due(engine: Engine) -> Mapping[str, int]:
+    charges = [workload.admission.charge for workload in engine.workloads.values() if workload.admission is not None]
+    orphaned = [site.orphans.total for site in engine.cluster_usage]
     return positive(total([*charges, *orphaned]))
 
 
@@ -142,8 +142,8 @@ def test_only_deleted_preserved_workloads_orphan_charges():
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 9}, "preserved": True}]})
     assert scenario.play({}).admitted == {"j": ["m"]}
     scenario._update(scenario.by_name("j"), state=WorkloadState.PENDING, admission=None)
-    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans(), "its patch failed"
+    assert scenario.engine.cluster_usage.cluster_state("m").orphans == Orphans(), "its patch failed"
     assert scenario.play({}).admitted == {"j": ["m"]}
     scenario.play({"finish": ["j"]})
     scenario.play({"remove": ["j"]})
-    assert scenario.state.cluster_usage.cluster_state("m").orphans == Orphans(), "it has finished"
+    assert scenario.engine.cluster_usage.cluster_state("m").orphans == Orphans(), "it has finished"

@@ -41,9 +41,9 @@ def apply(objects: Objects, changes: tuple[Change, ...]) -> Objects:
     return replace(objects, clusters=tuple(clusters.values()), queues=tuple(queues.values()))
 
 
-def pending(state: Engine) -> list[WorkloadUid]:
+def pending(engine: Engine) -> list[WorkloadUid]:
     """Return the workloads that are pending for capacity."""
-    refusals = {uid: state.refusal(uid) for uid in state.workloads}
+    refusals = {uid: engine.refusal(uid) for uid in engine.workloads}
     capacity_reasons = ABOUT_CAPACITY | {
         Reason.EXCEEDS_QUEUE_LIMIT,
         Reason.EXCEEDS_TOTAL_CAPACITY,
@@ -54,20 +54,20 @@ def pending(state: Engine) -> list[WorkloadUid]:
 
 def check(seed: int) -> tuple[int, int, int]:
     """Apply each remedy of one state; return the number of pending workloads, remedies and complete remedies."""
-    state = draw(seed).engine()
-    plan = state.plan(NOW)
-    waiting = pending(state)
-    remedies = {uid: find_remedy(state, uid, NOW, plan) for uid in waiting}
+    engine = draw(seed).engine()
+    plan = engine.plan(NOW)
+    waiting = pending(engine)
+    remedies = {uid: find_remedy(engine, uid, NOW, plan) for uid in waiting}
     for uid, remedy in remedies.items():
-        check_shortfalls(state, uid)
+        check_shortfalls(engine, uid)
         if remedy is not None:
             carry_out(seed, uid, remedy)
     remedies_found = [remedy for remedy in remedies.values() if remedy is not None]
     return len(waiting), len(remedies_found), sum(remedy.is_complete for remedy in remedies_found)
 
 
-def check_shortfalls(state: Engine, uid: WorkloadUid) -> None:
-    missing, reason = shortfalls(state, uid), state.refusal(uid)
+def check_shortfalls(engine: Engine, uid: WorkloadUid) -> None:
+    missing, reason = shortfalls(engine, uid), engine.refusal(uid)
     assert reason is not None
     assert missing[0].reason is reason.reason
     keys = [(shortfall.reason, shortfall.resource, shortfall.queue, shortfall.cluster) for shortfall in missing]
@@ -76,12 +76,12 @@ def check_shortfalls(state: Engine, uid: WorkloadUid) -> None:
 
 
 def carry_out(seed: int, uid: WorkloadUid, remedy: Remedy) -> None:
-    state = apply(draw(seed), remedy.changes).engine()
-    plan_until_stable(state, NOW)
-    is_admitted = state.workloads[uid].state is WorkloadState.ADMITTED
+    engine = apply(draw(seed), remedy.changes).engine()
+    plan_until_stable(engine, NOW)
+    is_admitted = engine.workloads[uid].state is WorkloadState.ADMITTED
     assert is_admitted == remedy.is_complete, (seed, uid, remedy)
     if not is_admitted:
-        left = state.refusal(uid)
+        left = engine.refusal(uid)
         assert left is not None
         assert remedy.refusal == left, (seed, uid)
 

@@ -39,17 +39,17 @@ class Stream:
         """End and cluster of each running job."""
         self.started: dict[str, int] = {}
         """Start times of the wide workloads."""
-        self.state = Engine(Policy(head_reservation=reservation))
-        self.state.queue_changed(Queue(QueueName("q")))
+        self.engine = Engine(Policy(head_reservation=reservation))
+        self.engine.queue_changed(Queue(QueueName("q")))
         fewest = 1 if wide == "one" else 2
         self.names = [ClusterName(f"m{number}") for number in range(self.dice.randint(fewest, fewest + 2))]
         for name in self.names:
-            self.state.cluster_changed(cluster(name, cpu=12), self.now)
+            self.engine.cluster_changed(cluster(name, cpu=12), self.now)
         self.arrive()
         self.plan()
         self.wide = [replace(large, created_at=0) for large in self.widely(wide)]
         for large in self.wide:
-            self.state.workload_changed(large, self.now)
+            self.engine.workload_changed(large, self.now)
 
     def widely(self, kind: str) -> list[Workload]:
         """Return a workload that needs a whole cluster or several at once, or such parts of a HyperJob."""
@@ -79,22 +79,22 @@ class Stream:
 
     def arrive(self) -> None:
         """Submit so many small jobs that some are always pending."""
-        while len(self.state.pending) < 12:
+        while len(self.engine.pending) < 12:
             self.number += 1
             small = workload(f"small-{self.number}", {"cpu": self.dice.randint(1, 4)}, created_at=self.now)
-            self.state.workload_changed(small, self.now)
+            self.engine.workload_changed(small, self.now)
 
     def step(self) -> Plan:
         self.now += STEP
         for uid in [uid for uid, (ends_at, _) in self.running.items() if ends_at <= self.now]:
             del self.running[uid]
-            over = replace(self.state.workloads[uid], state=WorkloadState.FINISHED, admission=None)
-            self.state.workload_changed(over, self.now)
+            over = replace(self.engine.workloads[uid], state=WorkloadState.FINISHED, admission=None)
+            self.engine.workload_changed(over, self.now)
         self.arrive()
         return self.plan()
 
     def plan(self) -> Plan:
-        plan = self.state.plan(self.now)
+        plan = self.engine.plan(self.now)
         for decision in plan.decisions:
             assert isinstance(decision, Admit)
             ends_at = self.now + self.dice.randint(1, LONGEST // STEP) * STEP
@@ -154,36 +154,36 @@ def test_reservation_blocks_only_its_cluster_and_says_so():
 
 def test_pauses_between_reservations_grow_without_a_delay():
     policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
-    state = blocked_by_small(policy)
-    pauses = [later - earlier for earlier, later in pairwise(granted_at(state, 1_000_000, count=5))]
+    engine = blocked_by_small(policy)
+    pauses = [later - earlier for earlier, later in pairwise(granted_at(engine, 1_000_000, count=5))]
     assert [round(pause / 1000) for pause in pauses] == [2, 4, 8, 16]
 
 
 def test_pauses_between_reservations_restart_after_a_run():
     policy = Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_idle_permille=0))
-    state = blocked_by_small(policy)
-    now = granted_at(state, 1_000_000, count=4)[-1] + 1
-    state.workload_changed(changed(workload("wide", {"cpu": 4}, on="m", admitted_at=now), has_run=True), now)
-    state.workload_changed(workload("wide", {"cpu": 4}), now)
-    again = granted_at(state, now, count=3)
+    engine = blocked_by_small(policy)
+    now = granted_at(engine, 1_000_000, count=4)[-1] + 1
+    engine.workload_changed(changed(workload("wide", {"cpu": 4}, on="m", admitted_at=now), has_run=True), now)
+    engine.workload_changed(workload("wide", {"cpu": 4}), now)
+    again = granted_at(engine, now, count=3)
     assert [round((at - now) / 1000) for at in again] == [0, 2, 6]
 
 
 def blocked_by_small(policy: Policy) -> Engine:
     """Return an engine in which a small workload keeps a wide one from its only cluster."""
-    state, now = Engine(policy), 1_000_000
-    state.queue_changed(Queue(QueueName("q")))
-    state.cluster_changed(cluster("m", cpu=4), now)
-    state.workload_changed(workload("small", {"cpu": 1}, on="m", admitted_at=now), now)
-    state.workload_changed(workload("wide", {"cpu": 4}), now)
-    return state
+    engine, now = Engine(policy), 1_000_000
+    engine.queue_changed(Queue(QueueName("q")))
+    engine.cluster_changed(cluster("m", cpu=4), now)
+    engine.workload_changed(workload("small", {"cpu": 1}, on="m", admitted_at=now), now)
+    engine.workload_changed(workload("wide", {"cpu": 4}), now)
+    return engine
 
 
-def granted_at(state: Engine, now: int, *, count: int) -> list[int]:
+def granted_at(engine: Engine, now: int, *, count: int) -> list[int]:
     """Return when the next *count* reservations are granted."""
     granted = list[int]()
     while len(granted) < count:
-        plan = state.plan(now)
+        plan = engine.plan(now)
         granted += [now for note in plan.record_updates if note.reservation is not None]
         now = max(plan.wake_at or 0, now + 1)
     return granted

@@ -28,7 +28,7 @@ def scenario() -> Scenario:
 
 
 def evicted(scenario: Scenario) -> list[str]:
-    plan = scenario.state.plan(scenario.now)
+    plan = scenario.engine.plan(scenario.now)
     return [decision.workload.name for decision in plan.decisions if isinstance(decision, Evict)]
 
 
@@ -38,7 +38,7 @@ def resize(scenario: Scenario, *, resized: bool) -> list[str]:
     amounts = {name: amount if resized else amount // 5 for name, amount in _large(scenario).items()}
     booking = replace(workload.admission.cluster_charges[0], charge=amounts)
     admission = replace(workload.admission, charge=amounts, cluster_charges=(booking,), resized=resized)
-    scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
+    scenario.engine.workload_changed(replace(workload, admission=admission), scenario.now)
     return evicted(scenario)
 
 
@@ -75,8 +75,8 @@ def test_evicted_workload_gets_the_whole_grace_period_again(scenario):
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
     scenario.play({"gone": ["j"]})
-    assert not scenario.state.cycle.resize.spent_grace
-    assert not scenario.state.cycle.resize.not_fitting_since
+    assert not scenario.engine.cycle.resize.spent_grace
+    assert not scenario.engine.cycle.resize.not_fitting_since
 
 
 def test_repeated_refused_resizes_count_as_one_eviction(scenario):
@@ -93,8 +93,8 @@ def test_restored_checkpoint_continues_the_grace_period(scenario):
     evicted(scenario)
     scenario.now += GRACE - 1000
     resize(scenario, resized=False)
-    kept = take_checkpoint(scenario.state)
-    scenario.state = restore(kept.policy, kept.queues, kept.workloads, kept.history, scenario.now)
+    kept = take_checkpoint(scenario.engine)
+    scenario.engine = restore(kept.policy, kept.queues, kept.workloads, kept.history, scenario.now)
     assert resize(scenario, resized=True) == []
     scenario.now += 1000
     assert evicted(scenario) == ["j"]
@@ -106,7 +106,7 @@ def test_resize_with_unknown_requests_never_fits(scenario):
     unknown = replace(
         workload, admission=replace(workload.admission, resized=True), hold=Refusal(Reason.REQUESTS_UNKNOWN)
     )
-    scenario.state.workload_changed(unknown, scenario.now)
+    scenario.engine.workload_changed(unknown, scenario.now)
     assert evicted(scenario) == []
     scenario.now += GRACE
     assert evicted(scenario) == ["j"]
@@ -127,7 +127,7 @@ def test_parts_that_outgrew_the_queue_together_are_evicted_once():
     )
     for name in ("j", "k"):
         part = changed(scenario.by_name(name), gang=HyperJobGang("hyper/1", 2, 2))
-        scenario.state.workload_changed(part, scenario.now)
+        scenario.engine.workload_changed(part, scenario.now)
     assert sorted(evicted(scenario)) == ["j", "k"]
     assert scenario.by_name("j").evictions == scenario.by_name("k").evictions == 1
 
@@ -142,15 +142,15 @@ def test_only_what_a_resize_frees_explains_the_summary(last, external):
             "jobs": [{"name": "j", "queue": "A", "asks": {"cpu": 4}, "on": "m", "shown": True}],
         }
     )
-    scenario.state.plan(scenario.now)
+    scenario.engine.plan(scenario.now)
     workload = scenario.by_name("j")
     unit = workload.admission.charge["cpu"] // 4
     for size in (5, 4, last):
         booking = replace(workload.admission.cluster_charges[0], charge={"cpu": size * unit})
         admission = replace(workload.admission, charge=booking.charge, cluster_charges=(booking,))
-        scenario.state.workload_changed(replace(workload, admission=admission), scenario.now)
-    member = scenario.state.cluster_usage.cluster_state("m")
-    scenario.state.cluster_changed(replace(member.cluster, used={"cpu": 8 * unit}), scenario.now)
+        scenario.engine.workload_changed(replace(workload, admission=admission), scenario.now)
+    member = scenario.engine.cluster_usage.cluster_state("m")
+    scenario.engine.cluster_changed(replace(member.cluster, used={"cpu": 8 * unit}), scenario.now)
     assert member.external_usage == {"cpu": external * unit}
 
 
@@ -162,7 +162,7 @@ def test_rejected_eviction_keeps_the_used_grace_period(scenario):
     scenario.now += 1000
     assert evicted(scenario) == []
     retry_at = scenario.now + 10_000
-    scenario.state.workload_changed(changed(running, eviction_retry_at=retry_at), scenario.now)
+    scenario.engine.workload_changed(changed(running, eviction_retry_at=retry_at), scenario.now)
     assert evicted(scenario) == []
     scenario.now = retry_at
     assert evicted(scenario) == ["j"]

@@ -84,17 +84,17 @@ def in_notation(refusal: Refusal, facts: Mapping[str, Any], fact: str) -> Any:
 
 def check_amounts(scenario: Scenario, expect: Mapping[str, Any]) -> None:
     """Compare amounts of the resources that the scenario names."""
-    state = scenario.state
-    standing = state.queue_shares
+    engine = scenario.engine
+    standing = engine.queue_shares
     held = {
         "fairShares": lambda name: {
             resource_name: int(due) for resource_name, due in standing.fair_shares[name].items()
         },
-        "allocated": lambda name: state.current_quota.allocated[name],
+        "allocated": lambda name: engine.current_quota.allocated[name],
         "queueLimits": lambda name: standing.quota.limits[name].limit,
-        "externalUsage": lambda name: state.cluster_usage.cluster_state(name).external_usage,
-        "headroom": lambda name: state.cluster_usage.cluster_state(name).headroom,
-        "clusterCharges": lambda name: state.cluster_usage.cluster_state(name).charged,
+        "externalUsage": lambda name: engine.cluster_usage.cluster_state(name).external_usage,
+        "headroom": lambda name: engine.cluster_usage.cluster_state(name).headroom,
+        "clusterCharges": lambda name: engine.cluster_usage.cluster_state(name).charged,
         "requested": lambda name: scenario.by_name(name).requirements.requests,
         "gangs": lambda name: scenario.by_name(name).requirements.gang_requests,
         "charges": lambda name: scenario.by_name(name).admission.charge,
@@ -131,7 +131,7 @@ def test_second_cycle_without_changes_decides_nothing(document):
     scenario = Scenario(document)
     for step in ({}, *document.get("then", ())):
         scenario.play(step)
-        again = finish(scenario.state.cycle.steps(scenario.now))
+        again = finish(scenario.engine.cycle.steps(scenario.now))
         assert (again.decisions, again.waits, again.record_updates, again.reschedules) == ((), (), (), ())
 
 

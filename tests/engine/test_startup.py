@@ -25,13 +25,13 @@ def late() -> Scenario:
             "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 600}],
         }
     )
-    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.engine.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
     return scenario
 
 
 def evicted(scenario: Scenario) -> list[str]:
-    plan = scenario.state.plan(scenario.now)
+    plan = scenario.engine.plan(scenario.now)
     return [decision.workload.name for decision in plan.decisions if isinstance(decision, Evict)]
 
 
@@ -39,7 +39,7 @@ def test_rejected_startup_eviction_is_retried_after_its_backoff():
     scenario = late()
     before = scenario.by_name("j")
     assert evicted(scenario) == ["j"]
-    scenario.state.workload_changed(changed(before, eviction_retry_at=scenario.now + 5_000), scenario.now)
+    scenario.engine.workload_changed(changed(before, eviction_retry_at=scenario.now + 5_000), scenario.now)
     scenario.now += 4_999
     assert evicted(scenario) == []
     scenario.now += 1
@@ -50,34 +50,34 @@ def test_readmitted_workload_gets_the_whole_startup_timeout():
     scenario = late()
     assert evicted(scenario) == ["j"]
     gone = replace(scenario.by_name("j"), admission=None, hold=None)
-    scenario.state.workload_changed(
+    scenario.engine.workload_changed(
         replace(gone, requirements=replace(gone.requirements, excluded_clusters=frozenset())), scenario.now
     )
-    scenario.state.plan(scenario.now)
+    scenario.engine.plan(scenario.now)
     assert scenario.by_name("j").state is WorkloadState.ADMITTED
     scenario.now += 600_000
-    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.engine.plan(scenario.now).reschedules] == ["j"]
 
 
 def test_changed_startup_timeout_counts_from_the_admission():
     scenario = late()
-    scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=1_200_000))
+    scenario.engine.policy_changed(replace(scenario.engine.policy, startup_timeout_ms=1_200_000))
     assert evicted(scenario) == []
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
-    scenario.state.policy_changed(replace(scenario.state.policy, startup_timeout_ms=None))
-    assert scenario.state.plan(scenario.now).reschedules == ()
+    scenario.engine.policy_changed(replace(scenario.engine.policy, startup_timeout_ms=None))
+    assert scenario.engine.plan(scenario.now).reschedules == ()
 
 
 def test_deleted_gangs_are_forgotten_without_startup_timeout():
-    state, gang = Engine(), HyperJobGang("h/1", 2, 2)
+    engine, gang = Engine(), HyperJobGang("h/1", 2, 2)
     for part in ("a", "b"):
-        state.workload_changed(workload(part, {"cpu": 1}, gang=gang), 1)
-    state.plan(1)
+        engine.workload_changed(workload(part, {"cpu": 1}, gang=gang), 1)
+    engine.plan(1)
     for part in ("a", "b"):
-        state.workload_removed(WorkloadUid(part), 2)
-    state.plan(2)
-    assert not state.index.gangs.unchecked
+        engine.workload_removed(WorkloadUid(part), 2)
+    engine.plan(2)
+    assert not engine.index.gangs.unchecked
 
 
 def test_startup_backoff_ends_at_an_hour_or_a_longer_timeout():
@@ -97,7 +97,7 @@ def moving(near: int) -> Scenario:
     )
     job = scenario.by_name("j")
     shape = replace(job.requirements, evicting_from=frozenset({"near"}))
-    scenario.state.workload_changed(replace(job, requirements=shape), scenario.now)
+    scenario.engine.workload_changed(replace(job, requirements=shape), scenario.now)
     return scenario
 
 
@@ -105,9 +105,9 @@ def test_unstarted_moved_job_excludes_only_its_new_cluster():
     scenario = moving(near=1)
     assert evicted(scenario) == []
     scenario.now += 600_000
-    assert [workload.name for workload in scenario.state.plan(scenario.now).reschedules] == ["j"]
+    assert [workload.name for workload in scenario.engine.plan(scenario.now).reschedules] == ["j"]
     scenario.now += 600_000
-    plan = scenario.state.plan(scenario.now)
+    plan = scenario.engine.plan(scenario.now)
     (eviction,) = (decision for decision in plan.decisions if isinstance(decision, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.excluded_clusters == ("far",)
@@ -125,10 +125,10 @@ def test_eviction_tells_present_failure_from_earlier_ones():
     )
     job = scenario.by_name("j")
     requirements = replace(job.requirements, excluded_clusters=frozenset({"earlier"}))
-    scenario.state.workload_changed(replace(job, requirements=requirements), scenario.now)
+    scenario.engine.workload_changed(replace(job, requirements=requirements), scenario.now)
     assert evicted(scenario) == []
     scenario.now += 600_000
-    (eviction,) = scenario.state.plan(scenario.now).decisions
+    (eviction,) = scenario.engine.plan(scenario.now).decisions
     assert isinstance(eviction, Evict)
     assert eviction.back_off is not None
     assert (eviction.back_off.excluded_clusters, eviction.back_off.failed_clusters) == (("earlier", "m"), ("m",))
@@ -136,10 +136,10 @@ def test_eviction_tells_present_failure_from_earlier_ones():
 
 def test_eviction_of_moved_job_names_the_cluster_it_does_not_fit():
     scenario = moving(near=4)
-    scenario.state.cluster_changed(
-        replace(scenario.state.cluster_usage.cluster_state("far").cluster, allocatable={"u": 2}), 0
+    scenario.engine.cluster_changed(
+        replace(scenario.engine.cluster_usage.cluster_state("far").cluster, allocatable={"u": 2}), 0
     )
-    (eviction,) = (decision for decision in scenario.state.plan(scenario.now).decisions if isinstance(decision, Evict))
+    (eviction,) = (decision for decision in scenario.engine.plan(scenario.now).decisions if isinstance(decision, Evict))
     assert eviction.back_off is not None
     assert eviction.back_off.moved_to == ("far",)
 
@@ -155,11 +155,11 @@ def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
         }
     )
     admitted = scenario.by_name("j")
-    scenario.state.workload_changed(changed(admitted, has_run=True, unplaced=True), scenario.now)
-    assert scenario.state.plan(scenario.now).wake_at is None
+    scenario.engine.workload_changed(changed(admitted, has_run=True, unplaced=True), scenario.now)
+    assert scenario.engine.plan(scenario.now).wake_at is None
     scenario.now += HOUR
-    scenario.state.workload_changed(changed(admitted, has_run=False, unplaced=True), scenario.now)
-    plan = scenario.state.plan(scenario.now)
+    scenario.engine.workload_changed(changed(admitted, has_run=False, unplaced=True), scenario.now)
+    plan = scenario.engine.plan(scenario.now)
     assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
@@ -177,9 +177,9 @@ def test_cluster_that_was_lost_after_a_run_is_not_excluded(has_run, excluded):
         }
     )
     lost = changed(scenario.by_name("j"), has_run=False, unplaced=True, has_run_before=has_run)
-    scenario.state.workload_changed(lost, scenario.now)
+    scenario.engine.workload_changed(lost, scenario.now)
     scenario.now += 600_000
-    (eviction,) = scenario.state.plan(scenario.now).decisions
+    (eviction,) = scenario.engine.plan(scenario.now).decisions
     assert isinstance(eviction, Evict)
     assert eviction.back_off is not None
     assert eviction.back_off.excluded_clusters == excluded

@@ -37,16 +37,16 @@ def test_observed_admission_triggers_no_cycle():
     scenario.play({})
     admitted = scenario.by_name("j-1")
     echo = replace(admitted, admission=replace(admitted.admission, admitted_at=7, reported=True))
-    scenario.state.workload_changed(echo, scenario.now)
-    assert not scenario.state._has_changed
-    assert scenario.state.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
+    scenario.engine.workload_changed(echo, scenario.now)
+    assert not scenario.engine._has_changed
+    assert scenario.engine.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
 
 
 def test_summary_without_headroom_change_triggers_no_cycle():
     scenario = Scenario(WORLD)
     scenario.play({})
-    scenario.state.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
-    assert not scenario.state._has_changed
+    scenario.engine.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
+    assert not scenario.engine._has_changed
 
 
 def test_aborted_workload_is_evicted_once_and_frees_its_capacity():
@@ -54,16 +54,16 @@ def test_aborted_workload_is_evicted_once_and_frees_its_capacity():
     scenario.play({})
     job = replace(scenario.by_name("j-1"), hold=Refusal(Reason.ABORTED))
     adopted = replace(job, admission=replace(job.admission, adopted=True))
-    scenario.state.workload_changed(adopted, scenario.now)
+    scenario.engine.workload_changed(adopted, scenario.now)
     assert scenario.play({}).reasons == {}, "it ran before the installation"
-    scenario.state.workload_changed(job, scenario.now)
+    scenario.engine.workload_changed(job, scenario.now)
     assert scenario.play({}).reasons == {"j-1": EvictionReason.ABORTED}
     again = replace(scenario.by_name("j-1"), hold=Refusal(Reason.ABORTED), priority=7)
-    scenario.state.workload_changed(again, scenario.now)
+    scenario.engine.workload_changed(again, scenario.now)
     assert scenario.play({}).evicted == []
-    scenario.state.workload_changed(replace(job, state=WorkloadState.PENDING, admission=None), scenario.now)
+    scenario.engine.workload_changed(replace(job, state=WorkloadState.PENDING, admission=None), scenario.now)
     assert scenario.play({}).order == ["j-2"]
-    assert scenario.state.refusal(job.uid).reason is Reason.ABORTED
+    assert scenario.engine.refusal(job.uid).reason is Reason.ABORTED
 
 
 def test_cached_refusal_is_dropped_when_a_cluster_changes():
@@ -82,10 +82,10 @@ def test_cached_refusal_is_dropped_when_a_cluster_changes():
         }
     )
     scenario.play({})
-    asked = scenario.state.refusal(scenario.by_name("a-waits").uid)
+    asked = scenario.engine.refusal(scenario.by_name("a-waits").uid)
     assert (asked.reason, asked.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 3000)
-    scenario.state.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
-    [told] = scenario.state.plan(scenario.now).waits
+    scenario.engine.cluster_changed(cluster({"name": "m", "has": {"cpu": "6500m", "memory": 5}}), scenario.now)
+    [told] = scenario.engine.plan(scenario.now).waits
     assert told.workload.name == "a-large"
     assert (told.refusal.reason, told.refusal.available) == (Reason.BLOCKED_BY_FAIR_SHARE, 4500)
 
@@ -93,32 +93,32 @@ def test_cached_refusal_is_dropped_when_a_cluster_changes():
 def test_changed_workload_keeps_its_published_reason():
     scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}, "count": 4}]})
     scenario.play({})
-    before = scenario.state.last_reasons
+    before = scenario.engine.last_reasons
     assert set(before) == {f"uid-j-{number}" for number in (2, 3, 4)}
     moved = scenario.by_name("j-3")
     requirements = replace(moved.requirements, gang_requests={"cpu": 2000})
     [fresh] = workloads({"name": "fresh", "queue": "q", "asks": {"cpu": 3}}, 9)
     for workload in (replace(moved, requirements=requirements), fresh):
-        scenario.state.workload_changed(workload, scenario.now)
-    assert scenario.state.last_reasons == before
-    assert [wait.workload.name for wait in scenario.state.plan(scenario.now).waits] == ["fresh"]
-    assert scenario.state.last_reasons == {**before, fresh.uid: before["uid-j-2"]}
+        scenario.engine.workload_changed(workload, scenario.now)
+    assert scenario.engine.last_reasons == before
+    assert [wait.workload.name for wait in scenario.engine.plan(scenario.now).waits] == ["fresh"]
+    assert scenario.engine.last_reasons == {**before, fresh.uid: before["uid-j-2"]}
 
 
 def test_deleted_workloads_leave_nothing_of_their_queues_behind():
-    state = Engine()
-    state.queue_changed(Queue(QueueName("q")))
-    state.cluster_changed(objects.cluster(cpu=1), 0)
+    engine = Engine()
+    engine.queue_changed(Queue(QueueName("q")))
+    engine.cluster_changed(objects.cluster(cpu=1), 0)
     for number in range(3):
         for queue in ("q", f"missing-{number}"):
             made = objects.workload(f"{queue}-{number}", {"cpu": 1}, queue=queue, namespace=f"ns-{number}")
-            state.workload_changed(made, number)
-        assert len(state.plan(number).decisions) == 1
-        for uid in list(state.workloads):
-            state.workload_removed(uid, number)
-        state.plan(number)
-    assert set(state.requested) <= {"q"}
-    assert not state.queue_usage.by_namespace
+            engine.workload_changed(made, number)
+        assert len(engine.plan(number).decisions) == 1
+        for uid in list(engine.workloads):
+            engine.workload_removed(uid, number)
+        engine.plan(number)
+    assert set(engine.requested) <= {"q"}
+    assert not engine.queue_usage.by_namespace
 
 
 def test_new_state_reclaims_nothing_soon_after_an_outage():
@@ -129,7 +129,7 @@ def test_new_state_reclaims_nothing_soon_after_an_outage():
     running = [changed(objects.workload(f"a-{at}", {"cpu": 1000}, queue="a", on="m"), has_run=True) for at in (1, 2)]
     pending = objects.workload("b", {"cpu": 1000}, queue="b")
     queues = [Queue(QueueName(name), ROOT, deserved={"cpu": 1000}) for name in "ab"]
-    state = build(policy, *queues, *running, pending, objects.cluster("m", cpu=2000), gone, now=now)
-    plan = state.plan(now)
+    engine = build(policy, *queues, *running, pending, objects.cluster("m", cpu=2000), gone, now=now)
+    plan = engine.plan(now)
     assert (plan.decisions, plan.wake_at) == ((), now + 240_000)
-    assert [type(decision) for decision in state.plan(now + 240_000).decisions] == [Evict]
+    assert [type(decision) for decision in engine.plan(now + 240_000).decisions] == [Evict]

@@ -269,33 +269,33 @@ def advance_reservations() -> st.SearchStrategy[AdvanceReservation]:
 
 def build(policy: Policy, *things: object, now: int = NOW) -> Engine:
     """Return a state with *things* added in their order."""
-    state = Engine(policy)
+    engine = Engine(policy)
     for thing in things:
-        add(state, thing, now)
-    return state
+        add(engine, thing, now)
+    return engine
 
 
-def add(state: Engine, thing: object, now: int) -> None:
+def add(engine: Engine, thing: object, now: int) -> None:
     """Add or update *thing*."""
     match thing:
         case Workload():
-            state.workload_changed(thing, now)
+            engine.workload_changed(thing, now)
         case Queue():
-            state.queue_changed(thing)
+            engine.queue_changed(thing)
         case Cluster():
-            state.cluster_changed(thing, now)
+            engine.cluster_changed(thing, now)
 
 
-def quota_of(state: Engine) -> Quota:
+def quota_of(engine: Engine) -> Quota:
     """Return the current quota, computed from the state."""
-    tree = state.tree()
-    taken = total(charge for name, charge in state.current_usage.items() if name == ROOT or name not in tree.nodes)
-    return Quota(tree, queue_limits(tree, state.cluster_usage.root_limit(), taken), state.current_usage)
+    tree = engine.tree()
+    taken = total(charge for name, charge in engine.current_usage.items() if name == ROOT or name not in tree.nodes)
+    return Quota(tree, queue_limits(tree, engine.cluster_usage.root_limit(), taken), engine.current_usage)
 
 
-def total_by_queue(state: Engine) -> Mapping[QueueName, Resources]:
+def total_by_queue(engine: Engine) -> Mapping[QueueName, Resources]:
     """Return the charges by queue, counted from the workloads themselves."""
-    admitted = [charged for charged in state.workloads.values() if charged.admission is not None]
+    admitted = [charged for charged in engine.workloads.values() if charged.admission is not None]
     return {
         name: total(charged.admission.charge for charged in admitted if charged.queue == name and charged.admission)
         for name in {charged.queue for charged in admitted}

@@ -89,7 +89,7 @@ def test_forecast_with_true_run_times_is_exact(sizes, policy, moment, fifo, load
 
     def observe(*values):
         if not saved and values[-1] >= moment * 1000:
-            saved.append((values[-1], take_checkpoint(simulation.state)))
+            saved.append((values[-1], take_checkpoint(simulation.engine)))
 
     simulation = Simulation(workload_trace, SimulationSettings(status_period=0), observe=observe)
     result = simulation.run()

@@ -44,9 +44,9 @@ class Log:
     def __init__(self, path=None, *, now: int = START, identity: str = "pod-1", policy: Policy = DEFAULT) -> None:
         self.path = path
         self.now = now
-        self.state = Engine(policy)
+        self.engine = Engine(policy)
         self.items: list[Item] = [NewFile(Header(policy, now, "1.0", identity))]
-        self.handler = RecordingHandler(self.state, self.take)
+        self.handler = RecordingHandler(self.engine, self.take)
         self.plans = 0
 
     def take(self, item: Item) -> None:
@@ -67,11 +67,11 @@ class Log:
 
     def start_file(self) -> None:
         """Begin another file with a snapshot."""
-        self.items = [NewFile(Header(self.state.policy, self.now, is_whole=False), take_checkpoint(self.state))]
+        self.items = [NewFile(Header(self.engine.policy, self.now, is_whole=False), take_checkpoint(self.engine))]
 
     def plan(self, *, after: int = 1_000, most: int | None = None) -> Plan:
         self.now += after
-        plan, builder = self.state.plan(self.now, most=most), RecordBuilder(self.state)
+        plan, builder = self.engine.plan(self.now, most=most), RecordBuilder(self.engine)
         self.plans += 1
         records = (*builder.plan_records(plan), *builder.pending_records(plan.waits))
         self.items.append(PlanRecord(PlanEntry(self.plans, self.now, most, REVISION, len(records)), records))

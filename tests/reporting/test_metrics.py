@@ -41,9 +41,9 @@ def workload(number: int, queue: str, *, on: str | None = None, **fields: object
     return objects.workload(f"j{number}", {"cpu": 1500}, queue=queue, on=on, **{"hold": hold, **fields})
 
 
-def page(state: Engine, metrics: ControllerMetrics | None = None) -> list[str]:
+def page(engine: Engine, metrics: ControllerMetrics | None = None) -> list[str]:
     metrics = metrics or ControllerMetrics()
-    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}, {"managed-kinds": Cache()}))
+    metrics.register_state(lambda: engine, Store(), Caches({"jobs": Cache()}, {"managed-kinds": Cache()}))
     return metrics.exposition().decode().splitlines()
 
 
@@ -52,16 +52,16 @@ def series(lines: list[str], name: str) -> list[str]:
 
 
 def test_state_is_collected_at_scrape():
-    metrics, state, now = ControllerMetrics(), Engine(), wall_clock()
-    assert page(state), "before the first plan"
+    metrics, engine, now = ControllerMetrics(), Engine(), wall_clock()
+    assert page(engine), "before the first plan"
     metrics.hyperjobs = lambda: {"Running": 2}
     metrics.register_file("admission", lambda: True)
-    state.queue_changed(Queue(QueueName("a")))
+    engine.queue_changed(Queue(QueueName("a")))
     for number, age in enumerate((5000, 90_000, 100)):
-        state.workload_changed(workload(number, "a", created_at=now - age), now)
-    state.workload_changed(workload(3, "a", state=WorkloadState.FINISHED, hold=None), now)
-    state.plan(now)
-    lines = page(state, metrics)
+        engine.workload_changed(workload(number, "a", created_at=now - age), now)
+    engine.workload_changed(workload(3, "a", state=WorkloadState.FINISHED, hold=None), now)
+    engine.plan(now)
+    lines = page(engine, metrics)
     assert {
         'volcano_global_pending_workloads{queue="a",status="inadmissible"} 3.0',
         'volcano_global_pending_workloads_by_reason{reason="Suspended"} 3.0',
@@ -90,16 +90,16 @@ def test_leadership_is_counted_when_it_changes():
 
 
 def test_number_of_series_is_bounded_by_queue_limit():
-    metrics, state = ControllerMetrics(), Engine()
+    metrics, engine = ControllerMetrics(), Engine()
     for number in range(1000):
-        state.queue_changed(Queue(QueueName(f"q{number}")))
-        state.workload_changed(workload(number, f"q{number}"), 0)
-        state.cluster_changed(Cluster(ClusterName(f"m{number}"), allocatable={"cpu": 1000}), 0)
+        engine.queue_changed(Queue(QueueName(f"q{number}")))
+        engine.workload_changed(workload(number, f"q{number}"), 0)
+        engine.cluster_changed(Cluster(ClusterName(f"m{number}"), allocatable={"cpu": 1000}), 0)
         metrics.count_admission("a", priority_class=f"class-{number}", wait_seconds=1)
         metrics.count_admission(f"q{number}", wait_seconds=1)
         metrics.count_eviction(f"q{number}", "Reclaimed")
-    state.plan(0)
-    lines = page(state, metrics)
+    engine.plan(0)
+    lines = page(engine, metrics)
     assert len(series(lines, "pending_workloads")) == MAX_QUEUES + 1
     assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 800.0' in lines
     assert len(series(lines, "queue_usage_ratio")) == MAX_QUEUES
@@ -112,29 +112,29 @@ def test_number_of_series_is_bounded_by_queue_limit():
 
 
 def test_queues_that_do_not_exist_have_no_series():
-    state = Engine()
-    state.queue_changed(Queue(QueueName("a")))
+    engine = Engine()
+    engine.queue_changed(Queue(QueueName("a")))
     for number in range(10_000):
-        state.workload_changed(workload(number, f"q{number}"), 0)
-    state.workload_changed(workload(10_000, "a", created_at=1), 0)
-    state.workload_changed(workload(10_001, "deleted", on="m1"), 0)
-    state.plan(0)
-    lines = page(state)
+        engine.workload_changed(workload(number, f"q{number}"), 0)
+    engine.workload_changed(workload(10_000, "a", created_at=1), 0)
+    engine.workload_changed(workload(10_001, "deleted", on="m1"), 0)
+    engine.plan(0)
+    lines = page(engine)
     assert 'volcano_global_pending_workloads{queue="",status="inadmissible"} 10000.0' in lines
     assert 'volcano_global_admitted_active_workloads{queue=""} 1.0' in lines
     assert {re.search(r'queue="(.*?)"', line)[1] for line in lines if "{queue=" in line} == {"", "a", "root"}
 
 
 def test_resources_that_only_workloads_name_have_no_series():
-    state = Engine()
-    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000, "memory": 1, "pods": 9}), 0)
-    state.queue_changed(Queue(QueueName("a"), deserved={"b.example/d": 1000}))
+    engine = Engine()
+    engine.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000, "memory": 1, "pods": 9}), 0)
+    engine.queue_changed(Queue(QueueName("a"), deserved={"b.example/d": 1000}))
     for number in range(20):
         requests = {f"a.example/{number}": 1000, "cpu": 1}
         requirements = SchedulingRequirements(requests=requests, gang_requests=requests)
-        state.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
-    state.plan(0)
-    text = "\n".join(page(state))
+        engine.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
+    engine.plan(0)
+    text = "\n".join(page(engine))
     assert set(re.findall(r'resource="(.*?)"', text)) == {"jobs", "managed-kinds", "cpu", "memory", "b.example/d"}
 
 
@@ -155,9 +155,9 @@ def test_every_cache_that_decisions_wait_for_has_a_series(tmp_path):
 
 
 def test_only_the_leader_exports_state():
-    metrics, state, leads = ControllerMetrics(), Engine(), [False]
-    state.plan(0)
-    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}), leads=lambda: leads[0])
+    metrics, engine, leads = ControllerMetrics(), Engine(), [False]
+    engine.plan(0)
+    metrics.register_state(lambda: engine, Store(), Caches({"jobs": Cache()}), leads=lambda: leads[0])
     metrics.set_webhook_registered("MutatingWebhookConfiguration", right=False)
     shown = re.compile(r"^# TYPE (\S+)", re.MULTILINE)
     standby = set(shown.findall(metrics.exposition().decode()))
@@ -172,12 +172,12 @@ def test_only_the_leader_exports_state():
 
 
 def test_queues_and_clusters_export_usage_and_limits():
-    state = Engine()
-    state.queue_changed(Queue(QueueName("a"), capability={"cpu": 3000}))
-    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
-    state.cluster_changed(Cluster(ClusterName("m2"), allocatable={"cpu": 1000}, ready=False), 0)
-    state.workload_changed(workload(0, "a", on="m1"), 0)
-    state.plan(0)
+    engine = Engine()
+    engine.queue_changed(Queue(QueueName("a"), capability={"cpu": 3000}))
+    engine.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
+    engine.cluster_changed(Cluster(ClusterName("m2"), allocatable={"cpu": 1000}, ready=False), 0)
+    engine.workload_changed(workload(0, "a", on="m1"), 0)
+    engine.plan(0)
     assert {
         'volcano_global_admitted_active_workloads{queue="a"} 1.0',
         'volcano_global_queue_resource_limit{queue="a",resource="cpu"} 3.0',
@@ -189,82 +189,82 @@ def test_queues_and_clusters_export_usage_and_limits():
         'volcano_global_cluster_resource_external_usage{cluster="m1",resource="cpu"} 0.0',
         'volcano_global_cluster_usable{cluster="m1"} 1.0',
         'volcano_global_cluster_usable{cluster="m2"} 0.0',
-    } <= set(page(state))
+    } <= set(page(engine))
 
 
 def test_usage_of_queues_includes_evictions_in_progress():
-    state = Engine()
-    state.queue_changed(Queue(QueueName("a")))
-    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
-    state.workload_changed(workload(0, "a", on="m1", state=WorkloadState.PENDING), 0)
-    state.workload_changed(workload(1, "a", on="m1"), 0)
-    state.plan(0)
+    engine = Engine()
+    engine.queue_changed(Queue(QueueName("a")))
+    engine.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}), 0)
+    engine.workload_changed(workload(0, "a", on="m1", state=WorkloadState.PENDING), 0)
+    engine.workload_changed(workload(1, "a", on="m1"), 0)
+    engine.plan(0)
     assert {
         'volcano_global_queue_resource_usage{queue="a",resource="cpu"} 3.0',
         'volcano_global_queue_resource_usage{queue="root",resource="cpu"} 3.0',
         'volcano_global_cluster_resource_usage{cluster="m1",resource="cpu"} 3.0',
-    } <= set(page(state))
+    } <= set(page(engine))
 
 
 def test_pending_metric_separates_active_from_inadmissible():
-    state = Engine()
-    state.queue_changed(Queue(QueueName("a")))
+    engine = Engine()
+    engine.queue_changed(Queue(QueueName("a")))
     usable = frozenset({VOLCANO_JOB})
-    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}, enablements=usable), 0)
-    state.workload_changed(workload(0, "a"), 0)
+    engine.cluster_changed(Cluster(ClusterName("m1"), allocatable={"cpu": 8000}, enablements=usable), 0)
+    engine.workload_changed(workload(0, "a"), 0)
     for number, cpu in enumerate((6000, 6000, 9000), start=1):
         requirements = SchedulingRequirements(requests={"cpu": cpu}, gang_requests={"cpu": cpu})
-        state.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
-    state.plan(0)
-    assert series(page(state), "pending_workloads") == [
+        engine.workload_changed(workload(number, "a", hold=None, requirements=requirements), 0)
+    engine.plan(0)
+    assert series(page(engine), "pending_workloads") == [
         'volcano_global_pending_workloads{queue="a",status="active"} 1.0',
         'volcano_global_pending_workloads{queue="a",status="inadmissible"} 2.0',
     ]
 
 
-def reserved(state: Engine, amounts: dict[str, int]) -> None:
+def reserved(engine: Engine, amounts: dict[str, int]) -> None:
     kept = AdvanceReservation("launch", (ClusterName("m1"),), since=10_000, until=30_000, amounts=amounts)
-    state.policy_changed(Policy(advance_reservations=(kept,)))
+    engine.policy_changed(Policy(advance_reservations=(kept,)))
 
 
 def test_idle_capacity_of_advance_reservations_is_integrated():
-    state, metrics = Engine(), ControllerMetrics()
-    state.cluster_changed(Cluster(ClusterName("m1"), allocatable={"nvidia.com/gpu": 8000, "pods": 9}), 0)
-    metrics.register_state(lambda: state, Store(), Caches({"jobs": Cache()}))
+    engine, metrics = Engine(), ControllerMetrics()
+    engine.cluster_changed(Cluster(ClusterName("m1"), allocatable={"nvidia.com/gpu": 8000, "pods": 9}), 0)
+    metrics.register_state(lambda: engine, Store(), Caches({"jobs": Cache()}))
     collector = next(
         candidate for candidate in metrics.registry._collector_to_names if isinstance(candidate, StateCollector)
     )
     gpus = 'volcano_global_reserved_idle_resource_seconds_total{kind="advance",resource="nvidia.com/gpu"}'
     seconds = []
-    reserved(state, {"nvidia.com/gpu": 3000})
+    reserved(engine, {"nvidia.com/gpu": 3000})
     for now in (0, 10_000, 20_000, 30_000, 40_000):
         collector.clock = lambda: now  # noqa: B023 - called in this iteration
         if now != 20_000:
-            state.plan(now)
-            metrics.reserved_idle.read(state.idle_for_reservations(now), now)
+            engine.plan(now)
+            metrics.reserved_idle.read(engine.idle_for_reservations(now), now)
         lines = dict(line.rsplit(" ", 1) for line in metrics.exposition().decode().splitlines())
         seconds.append(float(lines[gpus]))
     # Three GPUs from the tenth to the thirtieth second; also at a scrape without a cycle.
     assert seconds == [0, 0, 30, 60, 60]
-    reserved(state, {})
-    state.plan(15_000)
-    assert state.idle_for_reservations(15_000) == {"advance": {"nvidia.com/gpu": 8000}, "head": {}}
+    reserved(engine, {})
+    engine.plan(15_000)
+    assert engine.idle_for_reservations(15_000) == {"advance": {"nvidia.com/gpu": 8000}, "head": {}}
 
 
 def test_idle_capacity_of_head_reservations_is_what_is_free():
-    state, requests = Engine(), {"cpu": 4000}
-    state.queue_changed(Queue(QueueName("a")))
+    engine, requests = Engine(), {"cpu": 4000}
+    engine.queue_changed(Queue(QueueName("a")))
     cluster = Cluster(ClusterName("m1"), enablements=frozenset({VOLCANO_JOB}), allocatable={"cpu": 4000, "pods": 9})
-    state.cluster_changed(cluster, 0)
+    engine.cluster_changed(cluster, 0)
     for number in (1, 2, 3):
         part = {"cpu": 1000}
         runs = Admission(part, (ClusterCharge(ClusterName("m1"), part),), admitted_at=1)
         admitted = workload(number, "a", on="m1", admission=runs)
-        state.workload_changed(admitted, 0)
+        engine.workload_changed(admitted, 0)
     wide = SchedulingRequirements(requests=requests, gang_requests=requests)
-    state.workload_changed(workload(4, "a", hold=None, requirements=wide), 0)
-    state.plan(1)
-    assert state.idle_for_reservations(1) == {"advance": {}, "head": {}}
-    state.plan(600_001)
-    assert state.with_reservation
-    assert state.idle_for_reservations(600_001) == {"advance": {}, "head": {"cpu": 1000}}
+    engine.workload_changed(workload(4, "a", hold=None, requirements=wide), 0)
+    engine.plan(1)
+    assert engine.idle_for_reservations(1) == {"advance": {}, "head": {}}
+    engine.plan(600_001)
+    assert engine.with_reservation
+    assert engine.idle_for_reservations(600_001) == {"advance": {}, "head": {"cpu": 1000}}

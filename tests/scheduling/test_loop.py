@@ -194,7 +194,7 @@ async def test_c1_affinity_term_is_written_after_pending_write():
         harness.store.assume(uid, AssumedRecordUpdate(None))
         harness.submit("a", placement=placement, record=record | held)
         await asyncio.sleep(0.05)
-        workload = harness.loop.state.workloads[uid]
+        workload = harness.loop.engine.workloads[uid]
         assert workload.hold is not None
         assert workload.nomination is None
         assert harness.actuator.writes.empty()
@@ -212,7 +212,7 @@ async def test_failed_cycle_is_followed_by_one_with_new_state():
 
     async with looping() as harness:
         harness.loop._backoff.initial = 0.01
-        harness.loop.state = Broken()
+        harness.loop.engine = Broken()
         harness.submit("a")
         await asyncio.sleep(0.001)
         assert harness.loop.problem == "the last cycle failed: ZeroDivisionError"
@@ -337,7 +337,7 @@ async def test_workload_that_fails_in_a_step_is_quarantined(monkeypatch, functio
         harness.submit("b")
         assert (await harness.actuator.next()).workload == "Job ns/b"
         await asyncio.sleep(0.02)
-        assert harness.loop.state.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
+        assert harness.loop.engine.refusal(WorkloadUid(UID.format("a"))).reason is Reason.INTERNAL_ERROR
         assert harness.loop.problem is None
         metrics = harness.metrics.exposition().decode()
         assert f'volcano_global_internal_errors_total{{step="{step}"}} 1.0' in metrics
@@ -354,7 +354,7 @@ async def test_workload_that_fails_a_cycle_is_quarantined():
 
     async with looping(cpus=1) as harness:
         harness.loop._backoff.initial = 0.01
-        harness.loop.state = Fragile()
+        harness.loop.engine = Fragile()
         harness.submit("a")
         harness.submit("b")
         assert (await harness.actuator.next()).workload == "Job ns/b"
@@ -405,7 +405,7 @@ async def test_job_with_forbidden_pod_priority_class_is_pending():
         harness.submit("a", pod_priority="high")
         harness.submit("b")
         assert (await harness.actuator.next()).workload == "Job ns/b"
-        refusal = harness.loop.state.refusal(WorkloadUid(UID.format("a")))
+        refusal = harness.loop.engine.refusal(WorkloadUid(UID.format("a")))
         assert (refusal.reason, refusal.subject) == (Reason.PRIORITY_CLASS_NOT_ALLOWED, "high")
 
 
@@ -467,7 +467,7 @@ def test_no_plan_before_all_workloads_are_sent_in_slices(monkeypatch):
         harness.submit(name)
     for sent in (2, 4):
         harness.loop._cycle()
-        assert len(harness.loop.state.workloads) == sent
+        assert len(harness.loop.engine.workloads) == sent
         assert harness.actuator.writes.empty()
     in_turn(harness)
     written = [harness.actuator.writes.get_nowait().workload for _ in range(harness.actuator.writes.qsize())]
@@ -526,7 +526,7 @@ def test_admission_records_own_failed_clusters_only():
         "Job ns/failed": failed_on,
         "Job ns/equal": None,
     }
-    assert all(harness.loop.state.workloads[write.uid].admission.clusters == {"other"} for write in written)
+    assert all(harness.loop.engine.workloads[write.uid].admission.clusters == {"other"} for write in written)
 
 
 def write_record(write: Write) -> dict[str, Any]:
@@ -540,11 +540,11 @@ def test_observed_admission_changes_nothing_in_the_engine():
     harness, uid = LoopHarness(1, {}), WorkloadUid(UID.format("a"))
     harness.submit("a")
     in_turn(harness)
-    assumed = harness.loop.state.workloads[uid]
+    assumed = harness.loop.engine.workloads[uid]
     record = write_record(harness.actuator.writes.get_nowait())
     placed = {"suspension": {"scheduling": False}, "clusters": [{"name": CLUSTER}]}
     harness.bind("a", record=record, **placed)
     harness.store.confirm(uid, harness.version)
     harness.loop._cycle()
     assert harness.store.binding(uid).record.admits
-    assert harness.loop.state.workloads[uid] is assumed
+    assert harness.loop.engine.workloads[uid] is assumed

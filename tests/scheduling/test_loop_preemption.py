@@ -178,6 +178,6 @@ async def test_victim_that_was_not_placed_stays_charged_for_a_while():
         harness.submit("b", "borrower")
         await asyncio.sleep(320)
         assert harness.actuator.writes.empty()
-        assert harness.loop.state.workloads[WorkloadUid(UID.format("a"))].is_being_evicted
+        assert harness.loop.engine.workloads[WorkloadUid(UID.format("a"))].is_being_evicted
         await asyncio.sleep(11)
         assert (await harness.actuator.next()).workload == "Job ns/a"

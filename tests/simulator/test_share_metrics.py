@@ -6,11 +6,11 @@ from tests.simulator.traces import START, cluster, job, queue
 
 
 def reported(*things):
-    state = Engine()
+    engine = Engine()
     for thing in things:
-        state.workload_changed(thing.workload, START)
-    state.queue_changed(queue())
-    return state
+        engine.workload_changed(thing.workload, START)
+    engine.queue_changed(queue())
+    return engine
 
 
 def read(gauge, state, *, at, cpu):

@@ -23,7 +23,7 @@ def play(workload_trace, **settings):
     return Simulation(workload_trace, SimulationSettings(**settings)).run()
 
 
-class EvictingState(Engine):
+class EvictingEngine(Engine):
     """State that evicts a workload at a given time, as reclaim would."""
 
     def __init__(self, name, at, reason=EvictionReason.RECLAIMED):
@@ -41,7 +41,7 @@ class EvictingState(Engine):
 
 def evicting(workload_trace, name, at, **settings):
     simulation = Simulation(workload_trace, SimulationSettings(**settings))
-    simulation._state = EvictingState(name, at)
+    simulation._engine = EvictingEngine(name, at)
     return simulation.run()
 
 
@@ -151,12 +151,12 @@ def test_victim_does_not_finish_during_its_grace_period():
 
 
 def test_simulation_ends_despite_repeated_wake_ups():
-    class AlwaysWakingState(Engine):
+    class AlwaysWakingEngine(Engine):
         def plan(self, now):
             return replace(super().plan(now), wake_at=now + 1000)
 
     simulation = Simulation(trace(job("a"), job("giant", 9)))
-    simulation._state = AlwaysWakingState()
+    simulation._engine = AlwaysWakingEngine()
     result = simulation.run()
     assert result.ended_at == 10_000
     assert result.cycles < 200
@@ -181,13 +181,13 @@ def test_run_that_ends_before_its_eviction_write_is_finished():
 def test_summary_is_delayed_and_updated_on_change_only():
     reported = []
 
-    class RecordingState(Engine):
+    class RecordingEngine(Engine):
         def cluster_changed(self, cluster, now):
             reported.append(((now - START) // 1000, cluster.used.get("cpu", 0) // 1000))
             super().cluster_changed(cluster, now)
 
     simulation = Simulation(trace(job("a", 3, runs=12), job("b", 2, at=21, runs=2), job("c", at=45, runs=30)))
-    simulation._state = RecordingState()
+    simulation._engine = RecordingEngine()
     simulation.run()
     # b runs between the updates at 20 and 30; c is reported at 50.
     assert reported == [(0, 0), (10, 3), (20, 0), (50, 1)]
@@ -196,7 +196,7 @@ def test_summary_is_delayed_and_updated_on_change_only():
 def test_started_job_is_reported_to_the_engine():
     simulation = Simulation(trace(job("a")), SimulationSettings(until=5000))
     simulation.run()
-    [workload] = simulation._state.workloads.values()
+    [workload] = simulation._engine.workloads.values()
     assert (workload.state, workload.admission.reported) == (WorkloadState.ADMITTED, True)
 
 

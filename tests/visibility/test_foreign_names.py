@@ -23,26 +23,26 @@ from tests.engine import worlds
 NAMESPACES = ("one", "two")
 
 
-def own_queues(state: Engine, name: QueueName) -> set[str]:
+def own_queues(engine: Engine, name: QueueName) -> set[str]:
     """Return a queue and its ancestors, also in a cycle."""
     path: set[str] = set()
     while name not in path:
         path.add(name)
-        queue = state.queues.get(name)
+        queue = engine.queues.get(name)
         name = queue.parent if queue is not None else name
     return path
 
 
-def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName, str]]:
+def texts_for(engine: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName, str]]:
     """Return every text that a reader of *namespace* gets, with the queue of the workload."""
     texts = []
     scan = Scan()
-    for workload in state.workloads.values():
+    for workload in engine.workloads.values():
         scan.add(workload)
     usage = scan.usage[namespace]
-    for workload in workloads_of(state, scan.workloads[namespace]):
-        queues = tuple(queues_of(state, {name: own for name, own in usage.items() if name == workload.queue}))
-        answer = VisibleWorkloads(namespace, (describe(state, workload, scan),), queues=queues)
+    for workload in workloads_of(engine, scan.workloads[namespace]):
+        queues = tuple(queues_of(engine, {name: own for name, own in usage.items() if name == workload.queue}))
+        answer = VisibleWorkloads(namespace, (describe(engine, workload, scan),), queues=queues)
         shown = (msgspec.json.encode(answer).decode(), pending_listing(answer).text(), workload_text(answer, PLAIN))
         texts += [(workload.queue, text) for text in shown]
     return texts + [
@@ -59,29 +59,29 @@ def texts_for(state: Engine, plan: Plan, namespace: str) -> list[tuple[QueueName
 )
 def test_no_text_names_objects_of_others(queues, clusters, workloads, policy, later):
     policy = replace(policy, head_reservation=HeadReservationPolicy(after_ms=1000, max_ms=1_000_000))
-    state = worlds.build(policy, *queues, *clusters, *workloads)
-    state.plan(worlds.NOW)
-    plan = state.plan(worlds.NOW + later)
+    engine = worlds.build(policy, *queues, *clusters, *workloads)
+    engine.plan(worlds.NOW)
+    plan = engine.plan(worlds.NOW + later)
     for namespace in NAMESPACES:
-        foreign = {workload.name for workload in state.workloads.values() if workload.namespace != namespace}
-        for queue, text in texts_for(state, plan, namespace):
+        foreign = {workload.name for workload in engine.workloads.values() if workload.namespace != namespace}
+        for queue, text in texts_for(engine, plan, namespace):
             named = set(re.findall(r"[a-z]+-\d+|q\d+", text))
             assert not named & foreign, text
-            others = {name for name in state.queues if name not in own_queues(state, queue)}
+            others = {name for name in engine.queues if name not in own_queues(engine, queue)}
             assert not named & others, text
 
 
 @given(queues=worlds.queues(), clusters=worlds.clusters(), workloads=worlds.workloads(), policy=worlds.policies())
 def test_own_and_other_amounts_add_up_to_the_queue(queues, clusters, workloads, policy):
-    state = worlds.build(policy, *queues, *clusters, *workloads)
-    state.plan(worlds.NOW)
+    engine = worlds.build(policy, *queues, *clusters, *workloads)
+    engine.plan(worlds.NOW)
     scan = Scan()
-    for workload in state.workloads.values():
+    for workload in engine.workloads.values():
         scan.add(workload)
     for namespace in NAMESPACES:
-        for queue in queues_of(state, scan.usage[namespace]):
-            usage = state.current_usage.get(QueueName(queue.name), {})
+        for queue in queues_of(engine, scan.usage[namespace]):
+            usage = engine.current_usage.get(QueueName(queue.name), {})
             for resource, own in queue.allocated.items():
                 both = parse_quantity(resource, own) + parse_quantity(resource, queue.others_allocated[resource])
                 assert both == usage.get(resource, 0)
-            assert queue.pending + queue.others_pending == state.pending_count(QueueName(queue.name))
+            assert queue.pending + queue.others_pending == engine.pending_count(QueueName(queue.name))

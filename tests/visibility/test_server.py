@@ -41,20 +41,20 @@ class EveryoneMayRead:
 
 
 def planned():
-    state = worlds.build(worlds.Policy())
-    state.plan(worlds.NOW)
-    return state
+    engine = worlds.build(worlds.Policy())
+    engine.plan(worlds.NOW)
+    return engine
 
 
 @asynccontextmanager
-async def served(tmp_path, *, leads=True, state=None, clock=None):
+async def served(tmp_path, *, leads=True, engine=None, clock=None):
     """Yield the port of an endpoint, its certificate, and a function that asks it as a user."""
     folder = tmp_path / "serving"
     write_certificate(folder)
     certificate = Certificate(folder)
     certificate.refresh()
-    state = planned() if state is None else state
-    visibility = Visibility(EveryoneMayRead(), lambda: state, leads=lambda: leads, clock=clock or Clock())
+    engine = planned() if engine is None else engine
+    visibility = Visibility(EveryoneMayRead(), lambda: engine, leads=lambda: leads, clock=clock or Clock())
 
     async def ask(user="ann", namespace="ml"):
         context = ssl.create_default_context(cafile=str(folder / "ca.crt"))
@@ -75,8 +75,8 @@ async def served(tmp_path, *, leads=True, state=None, clock=None):
     ],
 )
 async def test_only_a_leader_with_a_plan_answers(tmp_path, leads, has_planned, says):
-    state = planned() if has_planned else worlds.build(worlds.Policy())
-    async with served(tmp_path, leads=leads, state=state) as (_, _, ask):
+    engine = planned() if has_planned else worlds.build(worlds.Policy())
+    async with served(tmp_path, leads=leads, engine=engine) as (_, _, ask):
         status, body = await ask()
     assert (status, body["reason"]) == (503, "ServiceUnavailable")
     assert says in body["message"]
@@ -84,9 +84,9 @@ async def test_only_a_leader_with_a_plan_answers(tmp_path, leads, has_planned, s
 
 async def test_commands_find_a_workload_of_any_kind_by_its_name(tmp_path):
     web = workload("web", {"cpu": 1000}, namespace="ml", kind="Deployment")
-    state = worlds.build(worlds.Policy(), Queue(QueueName("q")), web, workload("job", {"cpu": 1000}, namespace="ml"))
-    state.plan(worlds.NOW)
-    async with served(tmp_path, state=state) as (port, _, _), aiohttp.ClientSession() as session:
+    engine = worlds.build(worlds.Policy(), Queue(QueueName("q")), web, workload("job", {"cpu": 1000}, namespace="ml"))
+    engine.plan(worlds.NOW)
+    async with served(tmp_path, engine=engine) as (port, _, _), aiohttp.ClientSession() as session:
         api = SimpleNamespace(session=session, access=SimpleNamespace(authorization="Bearer ann"))
         address = ServerAddress(f"https://127.0.0.1:{port}", (tmp_path / "serving" / "ca.crt").read_text())
         report = await visible_workloads(api, address, "ml", "web")
@@ -111,26 +111,26 @@ def test_known_users_are_bounded():
 
 
 async def test_requests_share_one_scan_of_a_state_for_a_second():
-    clock, state, other_state = Clock(), planned(), planned()
+    clock, engine, other_engine = Clock(), planned(), planned()
     scanner = Scanner(clock)
-    first, *others = await asyncio.gather(*(scanner.scan(state) for _ in range(8)))
+    first, *others = await asyncio.gather(*(scanner.scan(engine) for _ in range(8)))
     assert all(scan is first for scan in others)
-    assert await scanner.scan(other_state) is not first
-    first = await scanner.scan(state)
+    assert await scanner.scan(other_engine) is not first
+    first = await scanner.scan(engine)
     clock.now += 1.5
-    assert await scanner.scan(state) is not first
+    assert await scanner.scan(engine) is not first
 
 
 async def test_scan_that_takes_long_is_repeated_less_often():
     """With a million workloads it takes seconds, and tenants may ask all the time."""
-    clock, state = Clock(), planned()
+    clock, engine = Clock(), planned()
 
     def slow() -> float:
         clock.now += 0.5
         return clock.now
 
     scanner = Scanner(slow)
-    scans = [await scanner.scan(state) for _ in range(10)]
+    scans = [await scanner.scan(engine) for _ in range(10)]
     assert len(set(map(id, scans[:9]))) == 1
     assert scans[9] is not scans[0]
 
@@ -142,12 +142,12 @@ async def test_workloads_of_a_namespace_are_sorted_once_in_a_scan():
         workload("a", {"cpu": 1}, created_at=1),
         workload("admitted", {"cpu": 1}, on="m"),
     ]
-    state = worlds.build(worlds.Policy(), Queue(QueueName("q")), cluster(cpu=9), *made)
-    scan = await Scanner(Clock()).scan(state)
-    ordered = scan.in_order(state, "ns")
+    engine = worlds.build(worlds.Policy(), Queue(QueueName("q")), cluster(cpu=9), *made)
+    scan = await Scanner(Clock()).scan(engine)
+    ordered = scan.in_order(engine, "ns")
     assert ordered == ["a", "b", "late", "admitted"]
-    assert scan.in_order(state, "ns") is ordered
-    assert scan.in_order(state, "other") == []
+    assert scan.in_order(engine, "ns") is ordered
+    assert scan.in_order(engine, "other") == []
 
 
 async def test_silent_connections_beyond_the_limit_are_closed(tmp_path, monkeypatch):
@@ -210,21 +210,21 @@ async def test_long_queue_is_sorted_once_for_all_positions(policy, fields, monke
         workload(f"job-{number}", {"cpu": 1000}, namespace=f"n{number % 2}", created_at=number, **fields)
         for number in range(202)
     ]
-    state, scan, sorts = worlds.build(policy, Queue(QueueName("q")), *jobs), Scan(), []
-    state.plan(worlds.NOW)
-    expected = {job.uid: number for number, job in enumerate(state.pending_workloads(QueueName("q")), start=1)}
+    engine, scan, sorts = worlds.build(policy, Queue(QueueName("q")), *jobs), Scan(), []
+    engine.plan(worlds.NOW)
+    expected = {job.uid: number for number, job in enumerate(engine.pending_workloads(QueueName("q")), start=1)}
     listed = PendingOrder.pending_workloads
     monkeypatch.setattr(PendingOrder, "pending_workloads", lambda *call: sorts.append(call) or listed(*call))
-    assert {job.uid: scan.position(state, job) for job in jobs} == expected
+    assert {job.uid: scan.position(engine, job) for job in jobs} == expected
     assert len(sorts) <= 1
 
 
 def test_remedy_for_a_tenant_names_no_list_of_shortages():
     running, waiting = workload("runs", {"cpu": 1000}, on="m"), workload("waits", {"cpu": 1000})
     queue = Queue(QueueName("q"), capability={"cpu": 1000})
-    state = worlds.build(worlds.Policy(), queue, cluster("m", cpu=8000), running, waiting)
-    state.plan(worlds.NOW)
-    shown = describe(state, state.workloads[waiting.uid], Scan())
+    engine = worlds.build(worlds.Policy(), queue, cluster("m", cpu=8000), running, waiting)
+    engine.plan(worlds.NOW)
+    shown = describe(engine, engine.workloads[waiting.uid], Scan())
     assert (shown.reason, shown.remedy) == (
         "QueueLimitReached",
         "it starts when workloads of the queue finish; other shortages are not included",
@@ -233,11 +233,11 @@ def test_remedy_for_a_tenant_names_no_list_of_shortages():
 
 def test_position_of_a_sorted_queue_follows_changes():
     jobs = [workload(f"job-{number}", {"cpu": 1000}, created_at=number) for number in range(3)]
-    state, scan = worlds.build(worlds.Policy(tenant_fairness="Namespace"), Queue(QueueName("q")), *jobs), Scan()
-    state.plan(worlds.NOW)
-    assert scan.position(state, jobs[2]) == 3
-    state.workload_removed(jobs[0].uid, worlds.NOW)
-    assert scan.position(state, jobs[2]) == 2
+    engine, scan = worlds.build(worlds.Policy(tenant_fairness="Namespace"), Queue(QueueName("q")), *jobs), Scan()
+    engine.plan(worlds.NOW)
+    assert scan.position(engine, jobs[2]) == 3
+    engine.workload_removed(jobs[0].uid, worlds.NOW)
+    assert scan.position(engine, jobs[2]) == 2
     late = workload("late", {"cpu": 1000}, created_at=9)
-    state.workload_changed(late, worlds.NOW)
-    assert scan.position(state, late) == 3
+    engine.workload_changed(late, worlds.NOW)
+    assert scan.position(engine, late) == 3

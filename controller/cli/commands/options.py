@@ -229,7 +229,7 @@ class CommonOptions:
 
         hyperjob = await find_hyperjob(api, namespace, name)
         snapshot = await self._live_snapshot(api)
-        capacity = capacity_snapshot(snapshot.state, snapshot.configuration.values, snapshot.store.hyperjob_data)
+        capacity = capacity_snapshot(snapshot.engine, snapshot.configuration.values, snapshot.store.hyperjob_data)
         if capacity is None:
             raise AssertionError("a snapshot contains a plan")
         return snapshot, hyperjob, preview(hyperjob, capacity)

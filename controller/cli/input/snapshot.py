@@ -62,7 +62,7 @@ class Snapshot:
     """
 
     store: Store
-    state: Engine
+    engine: Engine
     plan: Plan
     now: int
     current: CurrentUsage
@@ -82,14 +82,14 @@ class Snapshot:
     def observed(self) -> dict[WorkloadUid, Workload]:
         """Return all workloads, those that the plan admits or evicts as they are before it."""
         decided = {decision.workload.uid: decision.workload for decision in reversed(self.plan.decisions)}
-        return {**self.state.workloads, **decided}
+        return {**self.engine.workloads, **decided}
 
     @property
     def shares(self) -> QueueShares:
         """Return the shares of the queues after the plan."""
-        if self.state.queue_shares is None:
+        if self.engine.queue_shares is None:
             raise AssertionError("planning computes the shares")
-        return self.state.queue_shares
+        return self.engine.queue_shares
 
     def admission(self, uid: WorkloadUid) -> Admit | None:
         """Return the plan's decision to admit *uid*, or ``None``."""
@@ -117,26 +117,26 @@ def take_snapshot(
             if ended_at < now // _SECOND * _SECOND:
                 run_times.record(profile, run)
     store.with_run_time = partial(with_run_time, store, run_times)
-    state = Engine()
-    store.sync_to(state, now)
-    return plan_snapshot(store, state, now, configuration, run_times)
+    engine = Engine()
+    store.sync_to(engine, now)
+    return plan_snapshot(store, engine, now, configuration, run_times)
 
 
 def plan_snapshot(
-    store: Store, state: Engine, now: int, configuration: ActiveConfiguration, run_times: RunTimes
+    store: Store, engine: Engine, now: int, configuration: ActiveConfiguration, run_times: RunTimes
 ) -> Snapshot:
     """Plan one scheduling cycle of *state*, which has all objects of *store*, and return the snapshot with the plan."""
-    current, history = current_usage(state), take_history(state)
-    plan = state.plan(now)
+    current, history = current_usage(engine), take_history(engine)
+    plan = engine.plan(now)
     known = run_times if len(run_times) else None
-    return Snapshot(store, state, plan, now, current, configuration, history, known, _resources(state))
+    return Snapshot(store, engine, plan, now, current, configuration, history, known, _resources(engine))
 
 
-def _resources(state: Engine) -> frozenset[str]:
-    resources = set(state.queue_shares.fair_shares[ROOT]) if state.queue_shares is not None else set()
-    for queue in state.queues.values():
+def _resources(engine: Engine) -> frozenset[str]:
+    resources = set(engine.queue_shares.fair_shares[ROOT]) if engine.queue_shares is not None else set()
+    for queue in engine.queues.values():
         resources.update(queue.capability, queue.deserved, queue.guarantee)
-    for cluster in state.cluster_usage:
+    for cluster in engine.cluster_usage:
         resources.update(name for name in cluster.allocatable if "/" in name or name in _ALWAYS_SHOWN)
     return frozenset(resources) - {PODS}
 
@@ -163,7 +163,7 @@ def _sort_key(workload: Workload) -> tuple[bool, bool, str, str]:
 
 
 def _workloads(snapshot: Snapshot, namespace: str) -> list[Workload]:
-    return [workload for workload in snapshot.state.workloads.values() if workload.namespace == namespace]
+    return [workload for workload in snapshot.engine.workloads.values() if workload.namespace == namespace]
 
 
 def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
@@ -177,7 +177,7 @@ def _why_not_managed(snapshot: Snapshot, job: CachedTemplate) -> str:
 
 
 def _suggest(snapshot: Snapshot, namespace: str, name: str) -> str:
-    workloads = snapshot.state.workloads.values()
+    workloads = snapshot.engine.workloads.values()
     elsewhere = sorted({workload.namespace for workload in workloads if workload.name == name})
     if elsewhere:
         return f"Job {namespace}/{name} does not exist; there is one in {_join_names(elsewhere)}"

@@ -108,9 +108,9 @@ _EXCLUSIONS: Mapping[Exclusion, str] = MappingProxyType(
 
 def candidate_reports(snapshot: Snapshot, workload: Workload) -> tuple[CandidateReport, ...]:
     """Return all clusters as *workload* finds them after the plan, candidates first, sorted by name."""
-    cluster_usage, requirements = snapshot.state.cluster_usage, workload.requirements
+    cluster_usage, requirements = snapshot.engine.cluster_usage, workload.requirements
     candidate_set = candidates_now(requirements, cluster_usage)
-    planned = snapshot.state.workloads.get(workload.uid, workload)
+    planned = snapshot.engine.workloads.get(workload.uid, workload)
     clusters = (_as_found_by(planned, cluster) for cluster in cluster_usage)
     reports = [_candidate_report(cluster, requirements, candidate_set) for cluster in clusters]
     return tuple(sorted(reports, key=lambda report: (not report.candidate, report.name)))
@@ -187,11 +187,11 @@ def explain(snapshot: Snapshot, workload: Workload, events: Iterable[Event] | No
         priority=workload.priority,
         priority_class=workload.priority_class,
         unknown_class=workload.details.unknown_class,
-        raised_priority=raised_priority(snapshot.state, workload),
+        raised_priority=raised_priority(snapshot.engine, workload),
         since=format_time(workload.created_at),
         requests=positive_quantities(requirements.requests),
         gang=positive_quantities(requirements.gang_requests),
-        copies=candidate_clusters(requirements, snapshot.state.cluster_usage).copies,
+        copies=candidate_clusters(requirements, snapshot.engine.cluster_usage).copies,
         queue=_queue(snapshot, workload.queue),
         waiting=_pending_state(snapshot, workload),
         running=_admitted_state(snapshot, workload),
@@ -231,9 +231,9 @@ def counterfactual_reports(snapshot: Snapshot, workload: Workload) -> tuple[Coun
 def _counterfactuals(snapshot: Snapshot, workload: Workload) -> tuple[tuple[CounterfactualReport, ...] | None, bool]:
     """Return the least changes that admit a pending workload now, and whether all changes were tried."""
     uid = workload.uid
-    if uid not in snapshot.state.pending:
-        return () if snapshot.state.refusal(uid) else None, True
-    trials = Trials(snapshot.state, snapshot.history, snapshot.now, snapshot.plan)
+    if uid not in snapshot.engine.pending:
+        return () if snapshot.engine.refusal(uid) else None, True
+    trials = Trials(snapshot.engine, snapshot.history, snapshot.now, snapshot.plan)
     counterfactuals = find_counterfactuals(trials, _pending_job(snapshot, trials.engine.workloads[uid]))
     reports = tuple(
         CounterfactualReport(
@@ -264,17 +264,17 @@ def _pending_job(snapshot: Snapshot, workload: Workload) -> PendingJob:
 
 
 def _pending_state(snapshot: Snapshot, workload: Workload) -> PendingState | None:
-    refusal = snapshot.state.refusal(workload.uid)
+    refusal = snapshot.engine.refusal(workload.uid)
     if refusal is None:
         return None
-    remedy = remedies.find_remedy(snapshot.state, workload.uid, snapshot.now, snapshot.plan)
-    queued = snapshot.state.pending_workloads(workload.queue)
+    remedy = remedies.find_remedy(snapshot.engine, workload.uid, snapshot.now, snapshot.plan)
+    queued = snapshot.engine.pending_workloads(workload.queue)
     position = [other.uid for other in queued].index(workload.uid)
     return PendingState(
         reason=refusal.reason,
         message=pending_message(refusal),
         remedy=verified_remedy(refusal, remedy),
-        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.state, workload.uid))),
+        missing=tuple(map(_unmet_requirement, shortfalls(snapshot.engine, workload.uid))),
         changes=tuple(map(_step, remedy.changes)) if remedy is not None else None,
         complete=remedy is not None and remedy.is_complete,
         position=position + 1,
@@ -322,7 +322,7 @@ def _step(change: Change) -> RemedyStep:
 
 
 def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
-    refusal = snapshot.state.refusal(workload.uid)
+    refusal = snapshot.engine.refusal(workload.uid)
     return WorkloadAhead(
         kind=workload.kind,
         namespace=workload.namespace,
@@ -330,7 +330,7 @@ def _workload_ahead(snapshot: Snapshot, workload: Workload) -> WorkloadAhead:
         priority=workload.priority,
         since=format_time(workload.created_at),
         reason=refusal.reason if refusal else "",
-        raised_priority=raised_priority(snapshot.state, workload),
+        raised_priority=raised_priority(snapshot.engine, workload),
     )
 
 
@@ -374,9 +374,9 @@ def _finished_on(snapshot: Snapshot, workload: Workload) -> tuple[str, ...]:
 
 
 def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
-    state = snapshot.state
-    node = state.tree().nodes.get(name)
-    queue = node.queue if node else state.queues.get(name)
+    engine = snapshot.engine
+    node = engine.tree().nodes.get(name)
+    queue = node.queue if node else engine.queues.get(name)
     path = queue_path(snapshot, name)
     return WorkloadQueue(
         name=name,
@@ -388,7 +388,7 @@ def _queue(snapshot: Snapshot, name: QueueName) -> WorkloadQueue:
         shares=tuple(
             queue_share_report(snapshot, queue_name) for queue_name in path[::-1] or ((name,) if queue else ())
         ),
-        similar_names=() if queue else tuple(get_close_matches(name, sorted(state.queues), n=3)),
+        similar_names=() if queue else tuple(get_close_matches(name, sorted(engine.queues), n=3)),
         notes=_queue_notes(snapshot, name) if queue else (),
     )
 
@@ -399,10 +399,10 @@ def _queue_notes(snapshot: Snapshot, name: QueueName) -> tuple[str, ...]:
 
 def queue_explanation(snapshot: Snapshot, queue: str) -> QueueExplanation:
     """Return the explanation of a queue; raise `NotFoundError`."""
-    require_queue(queue, {*snapshot.shares.quota.tree.nodes, *snapshot.state.queues})
+    require_queue(queue, {*snapshot.shares.quota.tree.nodes, *snapshot.engine.queues})
     name = QueueName(queue)
     node = snapshot.shares.quota.tree.nodes.get(name)
-    spec = node.queue if node else snapshot.state.queues[name]
+    spec = node.queue if node else snapshot.engine.queues[name]
     report = queue_report(snapshot, name, reachable_capacity(snapshot), with_next_cycle=True)
     pending = pending_reports(snapshot, Selection(queue=name)).pending
     counts = Counter(workload.reason for workload in pending)
@@ -427,7 +427,7 @@ def hyperjob_report(snapshot: Snapshot, hyperjob: HyperJob, split: Preview) -> H
     uid = hyperjob.metadata.uid
     workloads = {
         workload.name: workload
-        for workload in snapshot.state.workloads.values()
+        for workload in snapshot.engine.workloads.values()
         if workload.gang is not None and workload.gang.hyperjob == uid
     }
     starts = forecast_starts(snapshot, workloads.values())
@@ -454,7 +454,7 @@ def _hyperjob_reason(
     """Return code and message of why parts are pending: that of the engine, if it knows the parts."""
     if hyperjob.status.is_finished:
         return "", hyperjob.status.message
-    refusals = [refusal for workload in workloads.values() if (refusal := snapshot.state.refusal(workload.uid))]
+    refusals = [refusal for workload in workloads.values() if (refusal := snapshot.engine.refusal(workload.uid))]
     if refusals:
         first: Refusal = min(refusals, key=precedence)
         return first.reason, pending_message(first)
@@ -473,7 +473,7 @@ def _part(
     workload: Workload | None,
     starts: Mapping[WorkloadUid, StartReport],
 ) -> HyperJobPart:
-    refusal = snapshot.state.refusal(workload.uid) if workload else None
+    refusal = snapshot.engine.refusal(workload.uid) if workload else None
     return HyperJobPart(
         name=part.name,
         replicated_job=part.replicated_job,

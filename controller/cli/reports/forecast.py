@@ -38,15 +38,15 @@ def forecast_starts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
 
 def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[WorkloadUid, StartForecast]:
     """Return the forecasts of those *targets* that are pending; none where no run time is known."""
-    uids = [workload.uid for workload in targets if _may_start(snapshot.state, workload)]
+    uids = [workload.uid for workload in targets if _may_start(snapshot.engine, workload)]
     if not uids or snapshot.run_times is None:
         return {}
-    workloads = list(snapshot.state.workloads.values())
+    workloads = list(snapshot.engine.workloads.values())
     sampler = RunTimeSampler(snapshot.run_times, partial(_profile_of, snapshot))
     is_large = sum(map(_is_pending, workloads)) > _LARGE
     count = _FUTURES_OF_LARGE_STATES if is_large else _FUTURES
     options = ForecastOptions(max_cycles=_MAX_CYCLES_OF_LARGE_STATES if is_large else _MAX_CYCLES)
-    forecaster = StartForecaster(snapshot.state, snapshot.now, options)
+    forecaster = StartForecaster(snapshot.engine, snapshot.now, options)
     source = RepeatedArrivals(workloads, snapshot.now)
     latest: Mapping[WorkloadUid, StartForecast] = {}
     with progress_bar("forecasting") as on_progress:
@@ -59,23 +59,23 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
 
 def _profile_of(snapshot: Snapshot, workload: Workload) -> JobProfile:
     """Return the profile of *workload*, for an arrival that of the workload that it repeats."""
-    known = snapshot.state.workloads
+    known = snapshot.engine.workloads
     return profile_of(snapshot.store, workload if workload.uid in known else known[repeated_uid(workload)])
 
 
-def _may_start(state: Engine, workload: Workload) -> bool:
+def _may_start(engine: Engine, workload: Workload) -> bool:
     """Return whether a workload is pending and could start without a change of queues and clusters."""
-    if state.refusal(workload.uid) is None:
+    if engine.refusal(workload.uid) is None:
         return False
     # Parts of a HyperJob may be refused for others that are still missing.
-    is_refused = workload.gang is None and workload.uid in state.pending
-    return not is_refused or state.pending.class_of(workload.uid).inadmissible is None
+    is_refused = workload.gang is None and workload.uid in engine.pending
+    return not is_refused or engine.pending.class_of(workload.uid).inadmissible is None
 
 
 def _first_start(snapshot: Snapshot, forecasts: Mapping[WorkloadUid, StartForecast]) -> str:
     """Return the earliest start of *forecasts* as a text for the progress bar; empty while none is known."""
     starts = (
-        (forecast.p50, forecast.p90, snapshot.state.workloads[uid].path)
+        (forecast.p50, forecast.p90, snapshot.engine.workloads[uid].path)
         for uid, forecast in forecasts.items()
         if forecast.p50
     )

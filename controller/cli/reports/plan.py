@@ -64,11 +64,11 @@ def plan_report(snapshot: Snapshot) -> PlanReport:
 def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note for each queue that cannot use an advance reservation and each cluster that cannot provide it."""
     nodes = snapshot.shares.quota.tree.nodes
-    known = {cluster.name: cluster for cluster in snapshot.state.cluster_usage.clusters}
+    known = {cluster.name: cluster for cluster in snapshot.engine.cluster_usage.clusters}
     for reservation in reservations_to_come(snapshot):
         key = f"advanceReservations '{reservation.name}'"
         if (queue := reservation.queue) is not None:
-            if queue not in snapshot.state.queues:
+            if queue not in snapshot.engine.queues:
                 yield f"{key} is for queue '{queue}', which does not exist"
             elif queue in nodes and nodes[queue].children:
                 yield f"{key} is for queue '{queue}', which takes no workloads: name one of the queues below it"
@@ -86,7 +86,7 @@ def _reservation_notes(snapshot: Snapshot) -> Iterator[str]:
 
 def reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
     """Return the advance reservations that have not ended, by begin."""
-    reservations = snapshot.state.policy.advance_reservations
+    reservations = snapshot.engine.policy.advance_reservations
     return sorted(
         (reservation for reservation in reservations if reservation.until > snapshot.now),
         key=lambda reservation: (reservation.since, reservation.name),
@@ -94,7 +94,7 @@ def reservations_to_come(snapshot: Snapshot) -> list[AdvanceReservation]:
 
 
 def _advance_reservation(snapshot: Snapshot, reservation: AdvanceReservation) -> AdvanceReservationReport:
-    running = running_on_reserved([reservation], snapshot.state.index)
+    running = running_on_reserved([reservation], snapshot.engine.index)
     ends = (expected_end(workload, snapshot.now) for workload in running)
     return AdvanceReservationReport(
         name=reservation.name,
@@ -108,7 +108,7 @@ def _advance_reservation(snapshot: Snapshot, reservation: AdvanceReservation) ->
         in_force=reservation.since <= snapshot.now,
         overlapping=sum(end is None or end > reservation.since for end in ends),
         missing=positive_quantities(
-            snapshot.state.context.advance_reservation_tracker.missing(reservation, snapshot.now)
+            snapshot.engine.context.advance_reservation_tracker.missing(reservation, snapshot.now)
         ),
     )
 
@@ -128,9 +128,9 @@ def with_difference(report: PlanReport, before: PlanReport, changes: Iterable[st
 
 def pending_workloads(snapshot: Snapshot) -> Iterator[tuple[int, Workload, Refusal]]:
     """Yield position, workload and reason of each pending workload, by queue and position."""
-    for queue in snapshot.state.queues_with_pending():
-        for position, workload in enumerate(snapshot.state.pending_workloads(queue), start=1):
-            refusal = snapshot.state.refusal(workload.uid)
+    for queue in snapshot.engine.queues_with_pending():
+        for position, workload in enumerate(snapshot.engine.pending_workloads(queue), start=1):
+            refusal = snapshot.engine.refusal(workload.uid)
             if refusal is not None:
                 yield position, workload, refusal
 
@@ -216,7 +216,7 @@ def _pending_report(
         reason=refusal.reason,
         message=pending_message(refusal),
         remedy=remedy_message(refusal),
-        raised_priority=raised_priority(snapshot.state, workload),
+        raised_priority=raised_priority(snapshot.engine, workload),
         start=start,
     )
 
@@ -225,7 +225,7 @@ def usage_reports(snapshot: Snapshot, selection: Selection | None = None) -> Wor
     """Return the selected admitted workloads, those with the highest dominant share of the capacity first."""
     selection = selection or Selection()
     is_selected = selection.workloads(snapshot)
-    capacity = total(state.capacity for state in snapshot.state.cluster_usage)
+    capacity = total(state.capacity for state in snapshot.engine.cluster_usage)
     selected = [
         workload
         for workload in snapshot.observed.values()
@@ -262,7 +262,7 @@ def cluster_reports(
 ) -> Clusters:
     """Return the selected clusters with their current usage, including unknown clusters with charges."""
     states = {cluster.name: cluster for cluster in snapshot.current.clusters}
-    after = {cluster.name: cluster for cluster in snapshot.state.cluster_usage} if with_next_cycle else {}
+    after = {cluster.name: cluster for cluster in snapshot.engine.cluster_usage} if with_next_cycle else {}
     reports = [_cluster_report(snapshot, state, after.get(name)) for name, state in sorted(states.items())]
     if selection is None:
         return Clusters(tuple(reports))

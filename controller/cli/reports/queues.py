@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def queue_share_reports(snapshot: Snapshot) -> tuple[QueueShareReport, ...]:
     """Return the shares of all queues, including parents and the root, sorted by name."""
     tree = snapshot.shares.quota.tree
-    names = sorted({*tree.nodes, *snapshot.state.queues})
+    names = sorted({*tree.nodes, *snapshot.engine.queues})
     return tuple(queue_share_report(snapshot, name) for name in names)
 
 
@@ -39,10 +39,12 @@ def current_share_report(snapshot: Snapshot, name: QueueName) -> QueueShareRepor
 
 def usage_after_plan(snapshot: Snapshot, name: QueueName) -> Resources:
     """Return the usage of a queue after the plan, victims included."""
-    state = snapshot.state
+    engine = snapshot.engine
     is_known = name in snapshot.shares.quota.tree.nodes
     return (
-        state.current_quota.allocated[name] if is_known and state.current_quota else state.current_usage.get(name, {})
+        engine.current_quota.allocated[name]
+        if is_known and engine.current_quota
+        else engine.current_usage.get(name, {})
     )
 
 
@@ -79,7 +81,7 @@ def relevant_resources(snapshot: Snapshot, name: QueueName) -> list[str]:
 
     ``pods`` is included only if this queue names it.
     """
-    queue = snapshot.state.queues.get(name, Queue(name))
+    queue = snapshot.engine.queues.get(name, Queue(name))
     return sorted(snapshot.resources | ({PODS} if queue.names(PODS) else set()))
 
 
@@ -93,7 +95,7 @@ def usage_ratio(snapshot: Snapshot, name: QueueName, usage: Resources) -> float 
 
 def queue_reports(snapshot: Snapshot, selection: Selection | None = None, *, with_next_cycle: bool = False) -> Queues:
     """Return the selected queues of the hierarchy with their current usage."""
-    names = sorted({*snapshot.shares.quota.tree.nodes, *snapshot.state.queues})
+    names = sorted({*snapshot.shares.quota.tree.nodes, *snapshot.engine.queues})
     reachable = reachable_capacity(snapshot)
     reports = [queue_report(snapshot, name, reachable, with_next_cycle=with_next_cycle) for name in names]
     if selection is not None:
@@ -112,12 +114,12 @@ def reachable_capacity(snapshot: Snapshot) -> Mapping[QueueName, Resources]:
     The fair share counts all usable clusters, so that a queue may wait below its fair share. Clusters that are
     reserved in advance count, because their reservations end.
     """
-    clusters = list(snapshot.state.cluster_usage)
+    clusters = list(snapshot.engine.cluster_usage)
     usable = [cluster_state.cluster for cluster_state in clusters if cluster_state.is_usable and cluster_state.cluster]
     capacity = {cluster_state.name: cluster_state.capacity for cluster_state in clusters}
     cache = CandidateCache()
     reached: dict[QueueName, set[ClusterName]] = {}
-    for workload_class in snapshot.state.pending.classes():
+    for workload_class in snapshot.engine.pending.classes():
         names = cache.of(replace(workload_class.requirements, reserved_clusters=()), usable).names
         reached.setdefault(workload_class.queue, set()).update(names)
     return {
@@ -181,7 +183,7 @@ def queue_report(
     current = snapshot.current
     share_report = current_share_report(snapshot, name)
     node = snapshot.shares.quota.tree.nodes.get(name)
-    queue = node.queue if node else snapshot.state.queues[name]
+    queue = node.queue if node else snapshot.engine.queues[name]
     within = reachable.get(name)
     return QueueReport(
         name=name,
@@ -217,7 +219,7 @@ def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextC
     return NextCycle(
         admitted=admitted,
         evicted=len(decisions) - admitted,
-        pending=sum(map(snapshot.state.pending_count, subtree)),
+        pending=sum(map(snapshot.engine.pending_count, subtree)),
         allocated=share_report.allocated,
         share=share_report.share,
     )
@@ -227,7 +229,7 @@ def _counted_queues(snapshot: Snapshot, name: QueueName, node: Node | None) -> s
     """Return the queues that the numbers of *name* include: those of the root are of all queues, also unknown ones."""
     if name == ROOT:
         decided = {decision.workload.queue for decision in snapshot.plan.decisions}
-        return decided | set(snapshot.state.queues_with_pending())
+        return decided | set(snapshot.engine.queues_with_pending())
     return set(_subtree(node)) if node else {name}
 
 
@@ -239,7 +241,7 @@ def _subtree(node: Node) -> Iterator[QueueName]:
 
 def borrowing_notes(snapshot: Snapshot) -> Iterator[str]:
     """Yield a note for each queue that borrows while a lower-priority queue has workloads within its fair share."""
-    policy = snapshot.state.policy
+    policy = snapshot.engine.policy
     if policy.queue_order != "PriorityFirst" or policy.reclaim.enabled:
         return
     leaves = [node for node in snapshot.shares.quota.tree.leaves() if node.parent is not None]
@@ -267,7 +269,7 @@ def _borrowed_resources(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
 
 def _requests_within_fair_share(snapshot: Snapshot, leaf: Node) -> frozenset[str]:
     """Return the resources that a queue's pending workloads request and that would stay within its fair share."""
-    workload_classes = snapshot.state.pending.queues.get(leaf.name, ())
+    workload_classes = snapshot.engine.pending.queues.get(leaf.name, ())
     waiting = [workload_class for workload_class in workload_classes if workload_class.competes]
     within_share = [
         workload_class for workload_class in waiting if not snapshot.shares.borrows(leaf, workload_class.charge)

@@ -70,12 +70,12 @@ class Selection:
     def workloads(self, snapshot: Snapshot) -> Callable[[Workload], bool]:
         """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
         if self.queue is not None:
-            require_queue(self.queue, {*snapshot.state.queues, *snapshot.state.queues_with_pending(), ROOT})
+            require_queue(self.queue, {*snapshot.engine.queues, *snapshot.engine.queues_with_pending(), ROOT})
         wanted = set(map(split_name, self.names))
         selected = self.templates(self.labels, snapshot) if self.labels and self.templates else None
         unknown = wanted - {
             (within, workload.name)
-            for workload in snapshot.state.workloads.values()
+            for workload in snapshot.engine.workloads.values()
             for within in ("", workload.namespace)
         }
         if unknown:
@@ -95,7 +95,7 @@ class Selection:
 
     def clusters(self, snapshot: Snapshot, reports: Iterable[S]) -> tuple[S, ...]:
         """Return the selected *reports* of clusters, sorted; raise `NotFoundError` for an unknown name."""
-        labels = {cluster.name: cluster.labels for cluster in snapshot.state.cluster_usage.clusters}
+        labels = {cluster.name: cluster.labels for cluster in snapshot.engine.cluster_usage.clusters}
         selector = self.labels
         return self._by_name(
             reports,

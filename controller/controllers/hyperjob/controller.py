@@ -401,7 +401,7 @@ async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
 
 def hyperjob_dependencies(
     store: Store,
-    state: Callable[[], Engine],
+    engine: Callable[[], Engine],
     configuration: Callable[[], VolcanoGlobalConfiguration],
     *,
     may_write: Callable[[], bool],
@@ -409,16 +409,16 @@ def hyperjob_dependencies(
     """Return the dependencies, from the engine's clusters and queues and from *store*."""
     return HyperJobDependencies(
         may_write=may_write,
-        capacity=lambda: capacity_snapshot(state(), configuration(), store.hyperjob_data),
+        capacity=lambda: capacity_snapshot(engine(), configuration(), store.hyperjob_data),
         binding=store.bindings.get,
-        pending_reason=lambda uid: _part_reason(state(), uid),
+        pending_reason=lambda uid: _part_reason(engine(), uid),
         hyperjob_changed=store.hyperjob_changed,
     )
 
 
-def _part_reason(state: Engine, uid: WorkloadUid) -> PendingReason | None:
+def _part_reason(engine: Engine, uid: WorkloadUid) -> PendingReason | None:
     """Return why a part is pending, without the names of workloads of other namespaces."""
-    refusal = state.refusal(uid)
+    refusal = engine.refusal(uid)
     if refusal is None:
         return None
-    return pending_reason(redacted_refusal(refusal, same_namespace(state.workloads[uid].namespace)))
+    return pending_reason(redacted_refusal(refusal, same_namespace(engine.workloads[uid].namespace)))

@@ -104,25 +104,25 @@ class CapacitySnapshot:
 
 
 def capacity_snapshot(
-    state: Engine, configuration: VolcanoGlobalConfiguration, data_of: DataOf
+    engine: Engine, configuration: VolcanoGlobalConfiguration, data_of: DataOf
 ) -> CapacitySnapshot | None:
     """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
-    if state.queue_shares is None:
+    if engine.queue_shares is None:
         return None
-    queue_usage = state.queue_shares.quota
+    queue_usage = engine.queue_shares.quota
 
     def quota(namespace: str, name: str, demand: Resources) -> PendingReason | None:
         queue = QueueName(name or configuration.default_queue)
         # The quota of queues that the namespace may not use is not disclosed (Q7).
-        refusal = state.policy.refusal(namespace, queue)
+        refusal = engine.policy.refusal(namespace, queue)
         node = queue_usage.tree.nodes.get(queue)
         if refusal is None and node is not None:
             refusal = queue_usage.refusal(node, demand)
         return pending_reason(refusal)
 
     return CapacitySnapshot(
-        free_capacities(state.cluster_usage),
-        capacities_when_empty(state.cluster_usage),
+        free_capacities(engine.cluster_usage),
+        capacities_when_empty(engine.cluster_usage),
         quota,
         configuration.max_hyper_job_parts,
         data_of,

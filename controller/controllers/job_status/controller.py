@@ -70,7 +70,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class JobStatusDependencies:
     """The parts of the controller that the job status controller needs."""
 
-    state: Callable[[], Engine]
+    engine: Callable[[], Engine]
     may_write: Callable[[], bool]
     is_enabled: Callable[[], bool]
     """Whether the configuration switches the statuses of pending jobs on."""
@@ -113,14 +113,14 @@ class JobStatusController:
             return
         self._reported = dict.fromkeys(self._reported, False)
         self.on_leading()
-        state = self._dependencies.state()
-        pending = (workload for workload in state.workloads.values() if workload.state is WorkloadState.PENDING)
+        engine = self._dependencies.engine()
+        pending = (workload for workload in engine.workloads.values() if workload.state is WorkloadState.PENDING)
         for queue in sorted({workload.queue for workload in pending}):
-            waits = enumerate(state.pending_workloads(queue), start=1)
+            waits = enumerate(engine.pending_workloads(queue), start=1)
             self.on_waits(
                 Wait(workload, refusal, position)
                 for position, workload in waits
-                if (refusal := state.refusal(workload.uid)) is not None
+                if (refusal := engine.refusal(workload.uid)) is not None
             )
 
     def on_waits(self, waits: Iterable[Wait]) -> None:
@@ -147,11 +147,11 @@ class JobStatusController:
 
     def _on_status_removed(self, key: TemplateKey) -> None:
         """Queue the pending reason again: with each change of a job that ran before, Karmada removes its status."""
-        binding, state = self._store.binding_of(key), self._dependencies.state()
-        workload = state.workloads.get(binding.uid) if binding is not None else None
+        binding, engine = self._store.binding_of(key), self._dependencies.engine()
+        workload = engine.workloads.get(binding.uid) if binding is not None else None
         if workload is None or workload.state is not WorkloadState.PENDING:
             return
-        refusal = state.refusal(workload.uid)
+        refusal = engine.refusal(workload.uid)
         if refusal is not None:
             self.on_waits([Wait(workload, refusal, 0)])  # the status does not show the position
 
@@ -260,7 +260,7 @@ class JobStatusController:
         binding = self._store.binding_of(key)
         if binding is None:
             return status.reason != Reason.NO_MATCHING_POLICY
-        workload = self._dependencies.state().workloads.get(binding.uid)
+        workload = self._dependencies.engine().workloads.get(binding.uid)
         expected = WorkloadState.ADMITTED if status.is_admitted else WorkloadState.PENDING
         return workload is None or workload.state is not expected
 

@@ -366,16 +366,16 @@ def _is_supported(command: Command) -> bool:
 
 def command_dependencies(
     store: Store,
-    state: Callable[[], Engine],
+    engine: Callable[[], Engine],
     *,
     may_write: Callable[[], bool],
     record_event: Callable[[EventMessage], None],
 ) -> CommandDependencies:
     """Return the dependencies, from *store* and *state*; before the first plan the running workloads are not known."""
     return CommandDependencies(
-        may_write=lambda: may_write() and state().queue_shares is not None,
+        may_write=lambda: may_write() and engine().queue_shares is not None,
         has_workloads=lambda name: any(
-            workload.queue == name and _has_pod_group(workload) for workload in state().workloads.values()
+            workload.queue == name and _has_pod_group(workload) for workload in engine().workloads.values()
         ),
         closing_queues=lambda: _closing_queues(store),
         allows_namespace=lambda namespace: namespace in store.configuration.queue_command_namespaces,

@@ -40,7 +40,7 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class QueueStatusDependencies:
     """The parts of the controller that the queue status controller needs."""
 
-    state: Callable[[], Engine]
+    engine: Callable[[], Engine]
     may_write: Callable[[], bool]
     is_enabled: Callable[[], bool]
     """Whether the configuration switches the statuses of queues on."""
@@ -82,11 +82,11 @@ class QueueStatusController:
 
     async def _write_all(self) -> int:
         """Write all statuses that have changed; return how many the API server rejected."""
-        state = self._dependencies.state()
-        quota = state.current_quota
-        if quota is None or state.queue_shares is None:
+        engine = self._dependencies.engine()
+        quota = engine.current_quota
+        if quota is None or engine.queue_shares is None:
             return 0
-        usage, workloads = state.current_usage, tuple(state.workloads.values())
+        usage, workloads = engine.current_usage, tuple(engine.workloads.values())
         counted = WorkloadCounts()
         for first in range(0, len(workloads), _SLICE):
             counted += count_workloads(workloads[first : first + _SLICE], self._is_running)

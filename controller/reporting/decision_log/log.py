@@ -81,23 +81,23 @@ class DecisionLog:
         """Write the remaining entries for at most *timeout* seconds."""
         self._writer.stop(timeout)
 
-    def start_file(self, state: Engine, now: int) -> None:
+    def start_file(self, engine: Engine, now: int) -> None:
         """Start a new file for *state*, which is empty."""
         self._lost_at = None
-        self._writer.put(NewFile(self._header(state, now, is_whole=True)))
+        self._writer.put(NewFile(self._header(engine, now, is_whole=True)))
 
-    def _header(self, state: Engine, now: int, *, is_whole: bool) -> Header:
-        return Header(state.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
+    def _header(self, engine: Engine, now: int, *, is_whole: bool) -> Header:
+        return Header(engine.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
-    def recording_handler(self, state: Engine) -> EventHandler:
+    def recording_handler(self, engine: Engine) -> EventHandler:
         """Return the event handler that records events and passes them to *state*."""
-        return RecordingHandler(state, self._put)
+        return RecordingHandler(engine, self._put)
 
     def record_plan(self, planned: PlanEntry, records: tuple[DecisionRecord, ...]) -> None:
         """Record a plan and its decisions."""
         self._put(PlanRecord(planned, records))
 
-    def rotate_if_due(self, state: Engine, now: int) -> None:
+    def rotate_if_due(self, engine: Engine, now: int) -> None:
         """Start a file with a snapshot of *state*, if the present one is full or was lost a while ago."""
         if self._lost_at is None:
             is_due = self._writer.is_full
@@ -105,7 +105,7 @@ class DecisionLog:
             is_due = self._lost_at + _RETRY_SECONDS <= time.monotonic() and not self._writer.backlog
         if is_due:
             self._lost_at = None
-            self._writer.put(NewFile(self._header(state, now, is_whole=False), take_checkpoint(state)))
+            self._writer.put(NewFile(self._header(engine, now, is_whole=False), take_checkpoint(engine)))
 
     def _put(self, item: Item) -> None:
         if self._lost_at is not None:
@@ -128,52 +128,52 @@ class DecisionLog:
 class RecordingHandler:
     """Records events of the cache and passes them to a state."""
 
-    def __init__(self, state: Engine, put: Callable[[Item], None]) -> None:
-        self._state = state
+    def __init__(self, engine: Engine, put: Callable[[Item], None]) -> None:
+        self._engine = engine
         self._put = put
 
     def policy_changed(self, policy: Policy) -> None:
         """Record the policy."""
         self._put(PolicyChanged(policy))
-        self._state.policy_changed(policy)
+        self._engine.policy_changed(policy)
 
     def queue_changed(self, queue: Queue) -> None:
         """Record the queue if it differs from the known one."""
-        if self._state.queues.get(queue.name) != queue:
+        if self._engine.queues.get(queue.name) != queue:
             self._put(QueueChanged(queue))
-        self._state.queue_changed(queue)
+        self._engine.queue_changed(queue)
 
     def queue_removed(self, name: QueueName) -> None:
         """Record the deletion."""
         self._put(QueueRemoved(name))
-        self._state.queue_removed(name)
+        self._engine.queue_removed(name)
 
     def cluster_changed(self, cluster: Cluster, now: int) -> None:
         """Record the cluster; an unchanged one may have an effect too."""
         self._put(ClusterChanged(cluster, now))
-        self._state.cluster_changed(cluster, now)
+        self._engine.cluster_changed(cluster, now)
 
     def cluster_removed(self, name: ClusterName) -> None:
         """Record the deletion."""
         self._put(ClusterRemoved(name))
-        self._state.cluster_removed(name)
+        self._engine.cluster_removed(name)
 
     def cluster_estimated(self, estimate: Estimate, now: int) -> None:
         """Record the estimate."""
         self._put(ClusterEstimated(estimate, now))
-        self._state.cluster_estimated(estimate, now)
+        self._engine.cluster_estimated(estimate, now)
 
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Record the workload if it differs from the known one."""
-        if self._state.workloads.get(workload.uid) != workload:
+        if self._engine.workloads.get(workload.uid) != workload:
             self._put(WorkloadChanged(workload, now))
-        self._state.workload_changed(workload, now)
+        self._engine.workload_changed(workload, now)
 
     def workload_removed(self, uid: WorkloadUid, now: int, *, is_released: bool = False) -> None:
         """Record the deletion of a known workload, or its release."""
-        if uid in self._state.workloads:
+        if uid in self._engine.workloads:
             self._put(WorkloadRemoved(uid, now, is_released))
-        self._state.workload_removed(uid, now, is_released=is_released)
+        self._engine.workload_removed(uid, now, is_released=is_released)
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,23 +194,23 @@ class DecisionRecorder:
         self._decision_log = decision_log
         self._number = 0
 
-    def recording_handler(self, state: Engine) -> EventHandler:
+    def recording_handler(self, engine: Engine) -> EventHandler:
         """Return the event handler for the changes of *state*."""
-        return state if self._decision_log is None else self._decision_log.recording_handler(state)
+        return engine if self._decision_log is None else self._decision_log.recording_handler(engine)
 
-    def start_file(self, state: Engine, now: int) -> None:
+    def start_file(self, engine: Engine, now: int) -> None:
         """Start a file for *state*, an empty one that replaces the previous state."""
         if self._decision_log is not None:
-            self._decision_log.start_file(state, now)
+            self._decision_log.start_file(engine, now)
 
-    def rotate_if_due(self, state: Engine, now: int) -> None:
+    def rotate_if_due(self, engine: Engine, now: int) -> None:
         """Start another file if due."""
         if self._decision_log is not None:
-            self._decision_log.rotate_if_due(state, now)
+            self._decision_log.rotate_if_due(engine, now)
 
-    def record_plan(self, state: Engine, plan: Plan, context: CycleContext) -> None:
+    def record_plan(self, engine: Engine, plan: Plan, context: CycleContext) -> None:
         """Record *plan*, which *state* has just made."""
-        builder, is_logged = RecordBuilder(state), len(plan.waits) <= _MAX_LOGGED_WAITS
+        builder, is_logged = RecordBuilder(engine), len(plan.waits) <= _MAX_LOGGED_WAITS
         decided = builder.plan_records(plan)
         waits = builder.pending_records(plan.waits) if is_logged or self._decision_log is not None else []
         self._number += 1

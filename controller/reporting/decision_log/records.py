@@ -56,8 +56,8 @@ class DecisionRecord(msgspec.Struct, frozen=True):
 class RecordBuilder:
     """Builds records from the state after a plan."""
 
-    def __init__(self, state: Engine) -> None:
-        self._state = state
+    def __init__(self, engine: Engine) -> None:
+        self._engine = engine
         self._utilizations: dict[tuple[str, str], Utilization | None] = {}
 
     def plan_records(self, plan: Plan) -> list[DecisionRecord]:
@@ -126,7 +126,7 @@ class RecordBuilder:
 
     def _request(self, workload: Workload) -> Resources:
         """Return the total charge of a pending workload, or its requests for one copy if it was not evaluated."""
-        pending = self._state.pending
+        pending = self._engine.pending
         charge = pending.class_of(workload.uid).charge if workload.uid in pending else EMPTY
         return charge or workload.requirements.requests
 
@@ -155,14 +155,14 @@ class RecordBuilder:
         return self._utilizations[kind, name]
 
     def _cluster(self, name: str) -> Utilization | None:
-        for cluster in self._state.cluster_usage:
+        for cluster in self._engine.cluster_usage:
             if cluster.name == name:
                 used = dict(add(cluster.charged, cluster.external_usage))
                 return Utilization(f"cluster {name}", used, dict(cluster.allocatable))
         return None
 
     def _queue(self, name: QueueName, kind: str) -> Utilization | None:
-        quota, queue_shares = self._state.current_quota, self._state.queue_shares
+        quota, queue_shares = self._engine.current_quota, self._engine.queue_shares
         if quota is None or queue_shares is None or name not in quota.tree.nodes:
             return None
         used = dict(quota.allocated[name])

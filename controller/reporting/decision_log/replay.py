@@ -107,7 +107,7 @@ def replay(
 class ReplayedPlan:
     """One plan of a decision log, made again."""
 
-    state: Engine
+    engine: Engine
     plan: Plan
     entry: PlanEntry
     is_intact: bool
@@ -125,11 +125,11 @@ def replay_plan(lines: Iterable[bytes], number: int, before: Callable[[Engine, P
         if isinstance(entry, PlanEntry):
             replayer.compares = entry.number == number
             if replayer.compares:
-                before(replayer.state, entry)
+                before(replayer.engine, entry)
         replayer.apply(line, entry)
         if replayer.last is not None and replayer.last[0].number == number:
             planned, plan = replayer.last
-            return ReplayedPlan(replayer.state, plan, planned, replayer.result.is_identical)
+            return ReplayedPlan(replayer.engine, plan, planned, replayer.result.is_identical)
     raise DecisionLogError(line, f"plan {number} is missing or incomplete")
 
 
@@ -177,7 +177,7 @@ class _Replayer:
         self._wanted = wanted
         self.result = ReplayResult()
         self.decisions: list[RecordedDecision] = []
-        self.state = Engine()
+        self.engine = Engine()
         self._known: tuple[list[Queue], list[Workload]] | None = None
         """Queues and workloads of the initial snapshot, until it is complete."""
         self._planned: tuple[int, PlanEntry] | None = None
@@ -197,7 +197,7 @@ class _Replayer:
             raise DecisionLogError(line, why)
         if isinstance(entry, Header):
             self.result.begun = entry
-            self.state = Engine(entry.policy)
+            self.engine = Engine(entry.policy)
             self._known = None if entry.is_whole else ([], [])
         elif isinstance(entry, PlanEntry):
             self._planned, self._recorded = (line, entry), []
@@ -209,7 +209,7 @@ class _Replayer:
         elif isinstance(entry, CheckpointEntry):
             raise DecisionLogError(line, "it is not part of a snapshot")
         else:
-            _apply(self.state, entry)
+            _apply(self.engine, entry)
 
     def _missing(self) -> str:
         number, left = (self._planned[1].number, self._planned[1].verdicts) if self._planned else (0, 0)
@@ -222,7 +222,7 @@ class _Replayer:
         elif isinstance(entry, WorkloadChanged):
             workloads.append(entry.workload)
         elif isinstance(entry, CheckpointEntry):
-            self.state = restore(self.state.policy, queues, workloads, entry.memory, entry.now)
+            self.engine = restore(self.engine.policy, queues, workloads, entry.memory, entry.now)
             self._known = None
         else:
             raise DecisionLogError(line, "it is inside the snapshot at the start of the file")
@@ -241,7 +241,7 @@ class _Replayer:
         if self._number is not None and planned.number != self._number + 1:
             raise DecisionLogError(line, f"plan {planned.number} cannot follow plan {self._number}")
         self._number = planned.number
-        plan = self.state.plan(planned.now, most=planned.most)
+        plan = self.engine.plan(planned.now, most=planned.most)
         self.last = planned, plan
         result = self.result
         result.plans += 1
@@ -250,7 +250,7 @@ class _Replayer:
         self.decisions += [recorded for recorded in self._recorded if self._wanted(recorded.fields)]
         if not self.compares:
             return
-        for recorded, replayed in _pairs(self.state, plan, self._recorded, planned):
+        for recorded, replayed in _pairs(self.engine, plan, self._recorded, planned):
             if recorded is None or recorded.fields != replayed:
                 result.different += 1
                 change = (recorded.line, recorded.fields) if recorded else (line, None)
@@ -265,46 +265,46 @@ class _Replayer:
             self.result.notes.append("the snapshot at the start of the file is truncated; there are no decisions")
 
 
-def _apply(state: Engine, change: StateChange) -> None:
+def _apply(engine: Engine, change: StateChange) -> None:
     match change:
         case PolicyChanged(policy=policy):
-            state.policy_changed(policy)
+            engine.policy_changed(policy)
         case QueueChanged(queue=queue):
-            state.queue_changed(queue)
+            engine.queue_changed(queue)
         case QueueRemoved(name=queue_name):
-            state.queue_removed(queue_name)
+            engine.queue_removed(queue_name)
         case ClusterChanged(cluster=cluster, now=now):
-            state.cluster_changed(cluster, now)
+            engine.cluster_changed(cluster, now)
         case ClusterRemoved(name=name):
-            state.cluster_removed(name)
+            engine.cluster_removed(name)
         case ClusterEstimated(estimate=estimate, now=now):
-            state.cluster_estimated(estimate, now)
+            engine.cluster_estimated(estimate, now)
         case WorkloadChanged(workload=workload, now=now):
-            state.workload_changed(workload, now)
+            engine.workload_changed(workload, now)
         case WorkloadRemoved(uid=uid, now=now, is_released=is_released):
-            state.workload_removed(uid, now, is_released=is_released)
+            engine.workload_removed(uid, now, is_released=is_released)
 
 
 def _pairs(
-    state: Engine, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
+    engine: Engine, plan: Plan, recorded: Iterable[RecordedDecision], planned: PlanEntry
 ) -> Iterator[tuple[RecordedDecision | None, Fields | None]]:
     """Yield recorded decisions with the replayed ones.
 
     When a changed pending reason is published depends on no decision, so recorded reasons are compared with the present
     reason of the workload.
     """
-    builder = RecordBuilder(state)
+    builder = RecordBuilder(engine)
     replayed = [record_fields(record, planned.number, planned.revision) for record in builder.plan_records(plan)]
     decided = [decision for decision in recorded if decision.fields.get("action") != "Wait"]
     yield from zip_longest(decided, replayed)
     for decision in recorded:
         if decision.fields.get("action") == "Wait":
-            pending = _pending_record(state, builder, decision.fields.get("uid"))
+            pending = _pending_record(engine, builder, decision.fields.get("uid"))
             yield decision, record_fields(pending, planned.number, planned.revision) if pending else None
 
 
-def _pending_record(state: Engine, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
+def _pending_record(engine: Engine, builder: RecordBuilder, uid: object) -> DecisionRecord | None:
     """Return the record of a pending workload, ``None`` if it is not pending."""
-    workload = state.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
-    refusal = state.refusal(workload.uid) if workload else None
-    return builder.pending_record(workload, refusal, state.position(workload)) if workload and refusal else None
+    workload = engine.workloads.get(WorkloadUid(uid)) if isinstance(uid, str) else None
+    refusal = engine.refusal(workload.uid) if workload else None
+    return builder.pending_record(workload, refusal, engine.position(workload)) if workload and refusal else None

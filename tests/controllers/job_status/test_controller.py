@@ -48,7 +48,7 @@ class ValidatingApi(RejectingApi):
 def dependencies(**more: Any) -> JobStatusDependencies:
     """Return what the controller of an idle leader without workloads depends on, unless *more* replaces it."""
     usual = {
-        "state": lambda: SimpleNamespace(workloads={}),
+        "engine": lambda: SimpleNamespace(workloads={}),
         "may_write": lambda: True,
         "is_enabled": lambda: True,
         "is_busy": lambda: False,
@@ -102,7 +102,7 @@ def test_refused_job_gets_a_status_after_karmada_has_removed_it(leads_later):
     async def main() -> ValidatingApi:
         loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
         workloads, leads = {"rb-j1": SimpleNamespace(state=WorkloadState.ADMITTED)}, not leads_later
-        needed = dependencies(state=lambda: SimpleNamespace(workloads=workloads), may_write=lambda: leads)
+        needed = dependencies(engine=lambda: SimpleNamespace(workloads=workloads), may_write=lambda: leads)
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())
         for refused in ({}, {"m1": "no queue 'a'"}):
@@ -128,9 +128,9 @@ def test_pending_reason_that_karmada_removed_is_written_again():
         loop, store, api = asyncio.get_running_loop(), Store(), ValidatingApi()
         queue, refusal = QueueName("a"), Refusal(Reason.QUEUE_NOT_FOUND, queue=QueueName("a"))
         workload = Workload(WorkloadUid("rb-j1"), "ml", "j1", "Job", queue, SchedulingRequirements())
-        state = SimpleNamespace(workloads={workload.uid: workload}, refusal=lambda _: refusal)
+        engine = SimpleNamespace(workloads={workload.uid: workload}, refusal=lambda _: refusal)
         controller = JobStatusController(
-            api, store, dependencies(state=lambda: state), clock=lambda: int(loop.time() * 1000)
+            api, store, dependencies(engine=lambda: engine), clock=lambda: int(loop.time() * 1000)
         )
         running = loop.create_task(controller.run())
         published = msgspec.json.decode(objects.job(version=1))
@@ -160,7 +160,7 @@ def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at:
         (binding,) = store.bindings
         workloads = {binding.uid: SimpleNamespace(state=WorkloadState.PENDING)}
         needed = dependencies(
-            state=lambda: SimpleNamespace(workloads=workloads), is_busy=lambda: loop.time() < busy_until
+            engine=lambda: SimpleNamespace(workloads=workloads), is_busy=lambda: loop.time() < busy_until
         )
         controller = JobStatusController(api, store, needed, clock=lambda: int(loop.time() * 1000))
         running = loop.create_task(controller.run())

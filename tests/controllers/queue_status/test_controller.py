@@ -35,7 +35,7 @@ def attempts_after(error: ApiError) -> list[tuple[float, str]]:
             engine.queue_changed(queue.queue)
         engine.plan(0)
         needed = QueueStatusDependencies(
-            state=lambda: engine, may_write=lambda: True, is_enabled=lambda: True, is_busy=lambda: False
+            engine=lambda: engine, may_write=lambda: True, is_enabled=lambda: True, is_busy=lambda: False
         )
         controller = QueueStatusController(api, store, needed)  # type: ignore[arg-type]
         running = asyncio.get_running_loop().create_task(controller.run())

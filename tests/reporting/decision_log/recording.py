@@ -14,15 +14,15 @@ from tests.engine.test_incremental import RandomRun
 REVISION = "0123456789ab"
 
 
-class RecordedState:
-    """A state whose events go through a recording handler."""
+class RecordedEngine:
+    """An engine whose events go through a recording handler."""
 
-    def __init__(self, state: Engine, handler: RecordingHandler) -> None:
-        self._state, self._handler = state, handler
+    def __init__(self, engine: Engine, handler: RecordingHandler) -> None:
+        self._engine, self._handler = engine, handler
 
     def __getattr__(self, name):
         is_event = name.endswith(("_changed", "_removed"))
-        return getattr(self._handler if is_event else self._state, name)
+        return getattr(self._handler if is_event else self._engine, name)
 
 
 class RecordedRun(RandomRun):
@@ -34,21 +34,21 @@ class RecordedRun(RandomRun):
         super().__init__(seed, exchanges=exchanges)
 
     @property
-    def state(self):
+    def engine(self):
         return self._recorded
 
-    @state.setter
-    def state(self, state):
-        self._own = state
-        self._recorded = RecordedState(state, RecordingHandler(state, self.take))
-        self.files.append([NewFile(Header(state.policy, self.now))])
+    @engine.setter
+    def engine(self, engine):
+        self._own = engine
+        self._recorded = RecordedEngine(engine, RecordingHandler(engine, self.take))
+        self.files.append([NewFile(Header(engine.policy, self.now))])
 
     def arrive(self) -> None:
         """Submit a workload; with preemption, some are parts of HyperJobs."""
         super().arrive()
         if self.exchanges and self.dice.random() < 0.2:
             gang = HyperJobGang(f"hyperjob-{self.number // 20}/split", 3, self.dice.choice([1, 2, 3]))
-            self.update(self.state.workloads[WorkloadUid(f"job-{self.number}")], gang=gang)
+            self.update(self.engine.workloads[WorkloadUid(f"job-{self.number}")], gang=gang)
 
     def take(self, item: Item) -> None:
         self.files[-1].append(item)

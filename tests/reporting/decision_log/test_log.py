@@ -12,7 +12,7 @@ from controller.reporting.decision_log.log import CycleContext, DecisionLog, Dec
 from controller.reporting.decision_log.replay import replay
 from controller.reporting.decision_log.writer import RotatedFiles
 from tests.engine.test_incremental import RandomRun
-from tests.reporting.decision_log.recording import RecordedState
+from tests.reporting.decision_log.recording import RecordedEngine
 
 
 class RunOnDisk:
@@ -25,17 +25,17 @@ class RunOnDisk:
         self.decision_log = DecisionLog(DecisionLogOptions(path, limit, keep), "tested", on_lost=self.lose)
         self.decision_recorder = DecisionRecorder(self.decision_log)
         self.decision_log.start()
-        self.decision_recorder.start_file(self.random_run.state, self.random_run.now)
-        previous = self.random_run.state
+        self.decision_recorder.start_file(self.random_run.engine, self.random_run.now)
+        previous = self.random_run.engine
         self.own = type(previous)(previous.policy)
-        self.random_run.state = RecordedState(self.own, self.decision_recorder.recording_handler(self.own))
+        self.random_run.engine = RecordedEngine(self.own, self.decision_recorder.recording_handler(self.own))
         # The objects of the run so far are recorded first.
         for queue in previous.queues.values():
-            self.random_run.state.queue_changed(queue)
+            self.random_run.engine.queue_changed(queue)
         for cluster in previous.cluster_usage.clusters:
-            self.random_run.state.cluster_changed(cluster, self.random_run.now)
+            self.random_run.engine.cluster_changed(cluster, self.random_run.now)
         for workload in previous.workloads.values():
-            self.random_run.state.workload_changed(workload, self.random_run.now)
+            self.random_run.engine.workload_changed(workload, self.random_run.now)
 
     def lose(self) -> None:
         self.losses += 1

@@ -34,11 +34,11 @@ def workload(name: str, cpu: int, queue: str = "q") -> Workload:
     return objects.workload(name, demand, queue=queue, uid=WorkloadUid(f"uid-{name}"), namespace="ml")
 
 
-def decided(state: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
+def decided(engine: Engine, *workloads: Workload, now: int = 1_000) -> dict[str, Fields]:
     """Return the record of each decision about *workloads* by name."""
     for submitted in workloads:
-        state.workload_changed(submitted, now)
-    plan, builder = state.plan(now), RecordBuilder(state)
+        engine.workload_changed(submitted, now)
+    plan, builder = engine.plan(now), RecordBuilder(engine)
     records = [*builder.plan_records(plan), *builder.pending_records(plan.waits)]
     return {record.workload.name: record_fields(record, 7, "abc") for record in records}
 
@@ -127,8 +127,8 @@ def test_pending_record_has_rule_usage_and_limit(things, asked, expected):
 
 
 def test_guarantee_refusal_names_parent_queue():
-    state = state_with(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
-    records = decided(state, workload("a", 5), workload("b", 5, "p"))
+    engine = state_with(queue(), queue("p"), queue("other", guarantee={"cpu": 4000}), cluster("m", 10))
+    records = decided(engine, workload("a", 5), workload("b", 5, "p"))
     [refused] = [record for record in records.values() if record["action"] == "Wait"]
     fields = (refused["reason"], refused["rule"], refused["of"], refused["used"]["cpu"], refused["limit"]["cpu"])
     assert fields == ("BlockedByGuarantee", "Q3", "queue root", "5", "10")
@@ -150,8 +150,8 @@ def test_eviction_record_says_which_start_failed(back_off, expected):
 
 def test_refusal_by_an_advance_reservation_has_its_rule():
     maintenance = AdvanceReservation("upgrade", (ClusterName("m"),), since=0, until=10_000)
-    state = state_with(Policy(advance_reservations=(maintenance,)), queue(), cluster("m", 4))
-    records = decided(state, workload("a", 1))
+    engine = state_with(Policy(advance_reservations=(maintenance,)), queue(), cluster("m", 4))
+    records = decided(engine, workload("a", 1))
     assert (records["a"]["reason"], records["a"]["rule"]) == ("BlockedByReservation", "O11")
 
 

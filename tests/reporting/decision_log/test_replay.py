@@ -240,7 +240,7 @@ def test_incomplete_history_in_snapshot_is_detected(missing, first, monkeypatch)
 )
 def test_unrecorded_event_is_detected(event, monkeypatch):
     def unrecorded(self: RecordingHandler, *arguments: object, **options: object) -> None:
-        getattr(self._state, event)(*arguments, **options)
+        getattr(self._engine, event)(*arguments, **options)
 
     monkeypatch.setattr(RecordingHandler, event, unrecorded)
     random_runs = (run(seed, exchanges=seed % 2 == 1, file_of=1000) for seed in range(40))
