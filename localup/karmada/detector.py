@@ -1,9 +1,10 @@
 """Implements Karmada's detector: creates bindings from templates and the policies that select them.
 
 Fields written by others (`spec.clusters`, `suspension.scheduling`, labels and annotations) survive later passes
-(facts, no. 9). A claimed template stays with its policy while that policy selects it; preemption of policies is not
-supported. A deleted binding is recreated only when its template changes (§1). A rejected create, for example while a
-webhook is down, is retried with exponential backoff.
+(facts, no. 9). A claimed template stays with its policy while that policy selects it, unless a policy that names the
+template preempts it (`preemption: Always`, gate PolicyPreemption). A template that its policy has lost is released
+before another policy claims it. A deleted binding is recreated only when its template changes (§1). A rejected create,
+for example while a webhook is down, is retried with exponential backoff.
 """
 
 from collections.abc import Iterable, Mapping
@@ -92,9 +93,24 @@ def policy_of(template: Object, policies: Iterable[Object]) -> Object | None:
         (closeness, item) for item in policies if (closeness := _closeness(item, template)) and not is_terminating(item)
     ]
     claimed = next((policy for _, policy in selecting if key_of(policy) == claimed_by(template, policy)), None)
-    if claimed is not None or not selecting:
-        return claimed
-    return min(selecting, key=lambda pair: _rank(*pair))[1]
+    if claimed is not None:
+        selecting = [(closeness, item) for closeness, item in selecting if _preempts(item, closeness, claimed)]
+    return min(selecting, key=lambda pair: _rank(*pair))[1] if selecting else claimed
+
+
+def is_lost(template: Object, policies: Iterable[Object]) -> bool:
+    """Return whether a policy claims *template* that no longer selects it, or is being deleted."""
+    return is_claimed(template) and not any(
+        claimed_by(template, policy) == key_of(policy) and _closeness(policy, template) and not is_terminating(policy)
+        for policy in policies
+    )
+
+
+def _preempts(policy: Object, closeness: Match, claimed: Object) -> bool:
+    """Return whether *policy* takes a template over from *claimed*: only one that names the template does."""
+    if closeness is not Match.NAME or spec_of(policy).get("preemption") != "Always":
+        return False
+    return _rank(closeness, policy)[:2] < _rank(closeness, claimed)[:2]
 
 
 def selects_or_claims(policy: Object, template: Object) -> bool:
@@ -351,9 +367,10 @@ class Detector(Controller[TemplateReference]):
         template: Object | None = self.cache.stores[key.resource].get(key.key)
         if template is None or is_terminating(template):
             return
-        policy = policy_of(template, [policy for store in self.cache.policies for policy in store])
-        if policy is None:
-            await self._release(template)
+        policies = [policy for store in self.cache.policies for policy in store]
+        policy = policy_of(template, policies)
+        if policy is None or is_lost(template, policies):
+            await self._release(template)  # a change, which queues it again
             return
         policy = await self._with_permanent_id(policy)
         template = await self.cache.update(template, with_claim(template, Claim.of(policy)))

@@ -1,16 +1,21 @@
 """Implements Karmada's evictions: graceful ones, and those by NoExecute taints, which operators set.
 
-A taint evicts bindings, also suspended ones, with an eviction task. The task keeps the work of its cluster until its
-grace period ends or all current targets are healthy; with purge mode Directly the work is removed immediately.
+A taint evicts bindings, also suspended ones, with an eviction task, unless the scheduled placement tolerates it.
+The task keeps the work of its cluster until its grace period ends or all current targets are healthy; with purge mode
+Directly, which a policy can ask for (`failover.cluster`), the work is removed immediately.
 """
+
+import json
 
 import structlog
 
 from localup.karmada.cache import ControlPlaneCache, Store
-from localup.karmada.controller import ObjectController
+from localup.karmada.controller import ObjectController, RetryError
 from localup.karmada.objects import (
+    APPLIED_PLACEMENT,
     Key,
     Object,
+    annotations_of,
     generation_of,
     key_of,
     seconds_of,
@@ -65,8 +70,11 @@ class EvictionController(ObjectController):
         """Evict *binding* from clusters with a NoExecute taint that it does not tolerate."""
         for name in target_names(binding):
             cluster = self.cache.clusters.get(Key("", name))
-            placement = spec_of(binding).get("placement") or {}
-            if cluster is not None and untolerated_taint(cluster, placement, "NoExecute"):
+            if cluster is None or not untolerated_taint(cluster, {}, "NoExecute"):
+                continue
+            if (applied := annotations_of(binding).get(APPLIED_PLACEMENT)) is None:
+                raise RetryError(f"binding {key_of(binding)} has not been scheduled")
+            if untolerated_taint(cluster, json.loads(applied), "NoExecute"):
                 binding = await self.cache.update(binding, evicted(binding, name))
                 log.info("binding evicted by taint", binding=str(key_of(binding)), cluster=name)
         return binding
@@ -111,7 +119,8 @@ def evicted(binding: Object, cluster: str) -> Object:
     """Return *binding* without the target and with an eviction task."""
     spec, tasks = spec_of(binding), tasks_of(binding)
     left = next(item for item in spec["clusters"] if item["name"] == cluster)
-    task = {"fromCluster": cluster, "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
+    mode = ((spec.get("failover") or {}).get("cluster") or {}).get("purgeMode") or "Gracefully"
+    task = {"fromCluster": cluster, "producer": "TaintManager", "purgeMode": mode, "reason": "TaintUntolerated"}
     replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
     if all(item["fromCluster"] != cluster for item in tasks):
         tasks.append({**task, **replicas})

@@ -11,17 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from tests.deterministic import kinds
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Object
-from tests.deterministic.operations import (
-    CLAIMED,
-    CLASSES,
-    CLUSTERS,
-    HOSTILE,
-    PLACED,
-    PLACEMENT,
-    PLACEMENTS,
-    QUEUES,
-    SERVICE,
-)
+from tests.deterministic.operations import CLAIMED, CLASSES, CLUSTERS, HOSTILE, PLACED, QUEUES, SERVICE
+from tests.deterministic.propagation import PLACEMENT, PLACEMENTS
 from tests.deterministic.system import System, template_name
 from tests.deterministic.watches import Change
 from tests.rig import history

@@ -7,8 +7,9 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.deterministic import kinds
+from tests.deterministic import kinds, propagation
 from tests.deterministic.objects import Key, Kind, Object
+from tests.deterministic.propagation import DIVISIONS, PLACEMENT, PLACEMENTS
 from tests.deterministic.system import DATA_SYSTEM, LOCATIONS, NAMESPACE, System, wait_until
 from tests.deterministic.worlds import timestamp
 from tests.rig.observed_usage import QUEUE_NAME
@@ -26,29 +27,6 @@ QUEUES: Mapping[str, Object] = {
     "urgent": {"weight": 1, "priority": 100, "capability": {"cpu": "12"}},
 }
 LEAVES = ("default", "vision", "speech", "urgent")
-_ONE_CLUSTER = {"spreadConstraints": [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 1}]}
-PLACEMENTS: Mapping[str, Object] = {
-    "": _ONE_CLUSTER,
-    "ordered": {
-        **_ONE_CLUSTER,
-        "clusterAffinities": [
-            {"affinityName": "small", "clusterNames": ["member3"]},
-            {"affinityName": "others", "clusterNames": ["member1", "member2"]},
-        ],
-    },
-    "copied": {"clusterAffinity": {"clusterNames": ["member1", "member3"]}},
-}
-"""Placements by the value of the label with which a job chooses one."""
-DIVISIONS: Mapping[str, Object] = {
-    "available": {
-        "replicaDivisionPreference": "Weighted",
-        "weightPreference": {"dynamicWeight": "AvailableReplicas"},
-    },
-    "aggregated": {"replicaDivisionPreference": "Aggregated"},
-    "static": {"replicaDivisionPreference": "Weighted"},
-}
-"""How the replicas of Deployments are divided, by the value of the label with which one chooses."""
-PLACEMENT = "placement"
 CLASSES: Mapping[str, int] = {"high": 1000, "low": -10}
 ALLOCATABLE = "standin.volcano-global.io/allocatable"
 EXTERNAL = "standin.volcano-global.io/external-usage"
@@ -436,13 +414,17 @@ async def join_cluster(system: System, draw: random.Random) -> None:
 async def create_cluster(system: System, name: str) -> None:
     """Create a cluster with its full capacity; it becomes ready when Karmada has reached it."""
     annotations = {ALLOCATABLE: json.dumps(dict(CLUSTERS[name]))}
-    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1"}
-    await system.create(kinds.CLUSTERS, {"metadata": {"name": name, "annotations": annotations}, "spec": spec})
+    tier, region = propagation.SITES[name]
+    metadata = {"name": name, "annotations": annotations, "labels": {propagation.TIER: tier}}
+    spec = {"syncMode": "Push", "apiEndpoint": "https://127.0.0.1:1", "region": region}
+    await system.create(kinds.CLUSTERS, {"metadata": metadata, "spec": spec})
 
 
 async def restore_cluster(system: System, name: str, capacity: Mapping[str, str]) -> None:
     """Give a cluster its capacity, and nothing else that uses it; it changes, so that no job avoids it (R1)."""
     await system.merge(kinds.CLUSTERS, ("", name), {"metadata": {"labels": {"restored": str(int(system.loop.time()))}}})
+    await propagation.set_taint(system, name, "")
+    await propagation.locate_cluster(system, name, propagation.SITES[name])
     usual = dict.fromkeys((EXTERNAL, READY, REFUSE_WORKS))
     await describe_cluster(system, name, **{ALLOCATABLE: json.dumps(dict(capacity)), **usual})
 
@@ -480,6 +462,11 @@ OPERATORS: Mapping[str, Action] = {
     "refuse-works": refuse_works,
     "leave-cluster": leave_cluster,
     "join-cluster": join_cluster,
+    "change-policy": propagation.change_policy,
+    "delete-policy": propagation.delete_policy,
+    "preempt-policy": propagation.preempt_policy,
+    "move-cluster": propagation.move_cluster,
+    "taint-cluster": propagation.taint_cluster,
 }
 _RATES: Mapping[str, float] = {
     "submit-job": 60,

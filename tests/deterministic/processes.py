@@ -260,7 +260,8 @@ class _ReviewRequest:
 
 def karmada_process(network: Network, *, failed: Report) -> Process:
     """Return the stand-in for Karmada, not started."""
-    settings = StandInSettings(template=("volcano-job", "deployment"), run_time=60, status_period=5)
+    kinds = ("volcano-job", "deployment")
+    settings = StandInSettings(template=kinds, run_time=60, status_period=5, taint_eviction=True)
 
     async def main() -> None:
         api = client(network, "karmada", user_agent="karmada-stand-in")

@@ -17,22 +17,13 @@ from pathlib import Path
 import structlog
 
 from localup.karmada.objects import binding_key
-from tests.deterministic import faults, kinds, operations, other_clients
+from tests.deterministic import faults, kinds, operations, other_clients, propagation
 from tests.deterministic.clock import simulate
 from tests.deterministic.faults import Faults
 from tests.deterministic.judge import Judge, describe
 from tests.deterministic.objects import Kind, Object, path_of
-from tests.deterministic.operations import (
-    CLASSES,
-    CLUSTERS,
-    DIVISIONS,
-    HOSTILE,
-    PLACEMENT,
-    PLACEMENTS,
-    QUEUES,
-    Operation,
-)
-from tests.deterministic.system import NAMESPACE, System, wait_until
+from tests.deterministic.operations import CLASSES, CLUSTERS, HOSTILE, QUEUES, Operation
+from tests.deterministic.system import System, wait_until
 from tests.rig.binding_state import parse_binding
 
 HOUR = 3600
@@ -182,18 +173,8 @@ class _Run:
             await system.create(kinds.QUEUES, {"metadata": {"name": name}, "spec": dict(spec)})
         for name in CLUSTERS:
             await operations.create_cluster(system, name)
-        for name, placement in PLACEMENTS.items():
-            await self._create_policy(f"{name or 'usual'}-jobs", kinds.JOBS, name, placement)
-        for name, division in DIVISIONS.items():
-            placement = {"replicaScheduling": {"replicaSchedulingType": "Divided", **division}}
-            await self._create_policy(f"{name}-deployments", kinds.DEPLOYMENTS, name, placement)
-
-    async def _create_policy(self, name: str, kind: Kind, label: str, placement: Object) -> None:
-        """Create a policy for the objects of *kind*, or those with a *label*."""
-        labels = {"labelSelector": {"matchLabels": {PLACEMENT: label}}} if label else {}
-        selector = {"apiVersion": kind.api_version, "kind": kind.name, **labels}
-        spec = {"resourceSelectors": [selector], "placement": placement}
-        await self.system.create(kinds.POLICIES, {"metadata": {"name": name, "namespace": NAMESPACE}, "spec": spec})
+        for name in propagation.POLICIES:
+            await propagation.restore_policy(system, name)
 
     async def _hour(self, hour: int) -> None:
         system = self.system
@@ -242,7 +223,7 @@ class _Run:
         await action(self.system, draw)
 
     async def _heal(self) -> None:
-        """End all faults, and give queues, clusters, classes and configuration the state in which every job can run."""
+        """End all faults, and give everything that operators configure the state in which every job can run."""
         system, server = self.system, self.system.server
         self.faults.end()
         system.network.is_listening = True
@@ -261,6 +242,8 @@ class _Run:
             for key in sorted(key for key in server.objects(kind) if key[1].startswith(HOSTILE)):
                 await system.delete(kind, key)
         await self._restore_queues()
+        for name in propagation.POLICIES:
+            await propagation.restore_policy(system, name)
         for name, value in CLASSES.items():
             await system.create(kinds.PRIORITY_CLASSES, {"metadata": {"name": name}, "value": value})
         for name, capacity in CLUSTERS.items():
@@ -308,7 +291,7 @@ class _Run:
             left = len(judge.unfinished())
             if left < count:
                 count, changed_at = left, self.loop.time()
-            return not left or self.loop.time() - changed_at > _STALL_SECONDS
+            return not (left or self._evicting()) or self.loop.time() - changed_at > _STALL_SECONDS
 
         await wait_until(is_over, _DRAIN_SECONDS, every=5)
         if left := judge.unfinished():
@@ -316,6 +299,11 @@ class _Run:
             stuck = {binding.uid for binding in left}
             lines = [describe(obj) for obj in bindings.values() if obj["metadata"]["uid"] in stuck]
             judge.report("I4 not finished after the faults: " + "; ".join(sorted(lines)))
+
+    def _evicting(self) -> bool:
+        """Return whether Karmada still evicts a workload, which ends within its timeout."""
+        bindings = self.system.server.objects(kinds.BINDINGS).values()
+        return any(binding["spec"].get("gracefulEvictionTasks") for binding in bindings)
 
     async def _rest(self, judge: Judge) -> None:
         """I7: at rest the controllers write nothing; and the state is complete."""

@@ -288,7 +288,7 @@ class AdmissionOrder:
         grown = self.usage.requests_of(binding)
         most = {name: max(asked.get(name, 0), grown.get(name, 0)) for name in {*asked, *grown}}
         # A workload that was admitted and has lost its cluster is charged where it was.
-        clusters = placement(binding)
+        clusters = [*placement(binding), *binding.leaving]
         copies = self.usage.copies.get(binding.uid, binding.copies)
         is_lost = not clusters and binding.uid in self.usage.charges
         is_anywhere = is_lost or (binding.is_divided and not knows_division)

@@ -30,6 +30,8 @@ class BindingState:
     """Admission record for this binding's uid, otherwise empty."""
     listed: tuple[str, ...] = ()
     """The clusters in its status, and those that it is being evicted from."""
+    leaving: tuple[str, ...] = ()
+    """The clusters that it is being evicted from; of a Deployment each once for each of its replicas there."""
     ended: tuple[str, ...] = ()
     """The clusters in which its status says that it has ended."""
     running: tuple[str, ...] = ()
@@ -114,6 +116,11 @@ def _parse(binding: dict[str, Any]) -> BindingState:
     clusters = tuple(
         target["name"] for target in targets for _ in range(target.get("replicas", 0) if is_divided else 1)
     )
+    leaving = tuple(
+        task["fromCluster"]
+        for task in spec.get("gracefulEvictionTasks") or ()
+        for _ in range(task.get("replicas", 0) if is_divided else 1)
+    )
     phases = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
     return BindingState(
         uid=meta["uid"],
@@ -126,6 +133,7 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         clusters=clusters,
         record=_record(meta),
         listed=(*phases, *(task["fromCluster"] for task in spec.get("gracefulEvictionTasks") or ())),
+        leaving=leaving,
         ended=tuple(name for name, phase in phases.items() if phase in _OVER),
         running=tuple(name for name, phase in phases.items() if phase == "Running"),
         is_divided=is_divided,

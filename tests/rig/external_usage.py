@@ -178,6 +178,8 @@ def _places(binding: BindingState | None, before: BindingState | None) -> tuple[
     if binding is None or binding.is_finished:
         return ()
     if binding.holds:
-        return binding.clusters or tuple(binding.record.get("clusters") or ())
+        # It is charged as well where Karmada evicts it, until it has ended there (C4).
+        leaving = tuple(name for name in binding.leaving if name not in {*binding.clusters, *binding.ended})
+        return (binding.clusters or tuple(binding.record.get("clusters") or ())) + leaving
     charged_before = before is not None and before.uid == binding.uid
     return binding.listed if charged_before else ()

@@ -61,3 +61,9 @@ def test_eviction_adds_one_task():
     task = {"fromCluster": "m1", "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
     assert (spec["clusters"], spec["gracefulEvictionTasks"]) == ([{"name": "m2"}], [task])
     assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
+
+
+def test_policy_chooses_how_a_taint_evicts():
+    direct = binding(clusters=["m1"])
+    direct["spec"]["failover"] = {"cluster": {"purgeMode": "Directly"}}
+    assert evicted(direct, "m1")["spec"]["gracefulEvictionTasks"][0]["purgeMode"] == "Directly"

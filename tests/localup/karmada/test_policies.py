@@ -3,7 +3,15 @@
 import pytest
 
 from localup.karmada import objects as names
-from localup.karmada.detector import Claim, is_claimed, policy_of, selects_or_claims, with_claim, without_claim
+from localup.karmada.detector import (
+    Claim,
+    is_claimed,
+    is_lost,
+    policy_of,
+    selects_or_claims,
+    with_claim,
+    without_claim,
+)
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
 TEMPLATE = {**JOB, "metadata": {"name": "train", "namespace": "team-a", "labels": {"team": "a"}}}
@@ -57,6 +65,29 @@ def test_claimed_template_stays_while_its_policy_selects_it():
     assert policy_of(claimed_by(first), [other, first]) is first
     assert selects_or_claims(gone, claimed_by(gone))
     assert policy_of(claimed_by(gone), [gone, other]) is other
+
+
+@pytest.mark.parametrize(
+    ("selector", "priority", "preemption", "chosen"),
+    [
+        pytest.param(BY_NAME, 1, "Always", "other", id="higher-priority-and-name"),
+        pytest.param(BY_NAME, 1, "Never", "first", id="without-preemption"),
+        pytest.param(BY_NAME, 0, "Always", "first", id="equal-priority"),
+        pytest.param(BY_LABEL, 1, "Always", "first", id="labels-only"),
+    ],
+)
+def test_policy_preempts_another_for_a_template_that_it_names(selector, priority, preemption, chosen):
+    first, other = policy("first"), policy("other", selector, priority=priority)
+    other["spec"]["preemption"] = preemption
+    assert policy_of(claimed_by(first), [first, other])["metadata"]["name"] == chosen
+
+
+def test_template_is_lost_with_its_policy():
+    first, other = policy("first"), policy("other")
+    assert not is_lost(claimed_by(first), [first, other])
+    assert is_lost(claimed_by(first), [policy("first", {"name": "x"}), other])
+    assert is_lost(claimed_by(first), [other])
+    assert not is_lost(TEMPLATE, [])
 
 
 def test_claim_is_replaced_and_released():
