@@ -7,7 +7,8 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.deterministic import kinds, propagation
+from tests.deterministic import edits, kinds, propagation
+from tests.deterministic.edits import random_key
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.propagation import DIVISIONS, PLACEMENT, PLACEMENTS
 from tests.deterministic.system import DATA_SYSTEM, LOCATIONS, NAMESPACE, System, wait_until
@@ -212,20 +213,14 @@ async def submit_claimed_workload(system: System, draw: random.Random) -> None:
         await asyncio.sleep(draw.choice((0, 0, 2)))
 
 
-def _any(system: System, kind: Kind, draw: random.Random, prefix: str = "") -> Key | None:
-    """Return the key of a random object."""
-    keys = sorted(key for key in system.server.objects(kind) if key[1].startswith(prefix))
-    return draw.choice(keys) if keys else None
-
-
 async def delete_job(system: System, draw: random.Random) -> None:
-    if key := _any(system, kinds.JOBS, draw, "job-"):
+    if key := random_key(system, kinds.JOBS, draw, "job-"):
         await system.delete(kinds.JOBS, key)
 
 
 async def delete_binding(system: System, draw: random.Random) -> None:
     """Delete a binding; the next change of its job creates another one of the same name."""
-    if key := _any(system, kinds.BINDINGS, draw, "job-"):
+    if key := random_key(system, kinds.BINDINGS, draw, "job-"):
         await system.delete(kinds.BINDINGS, key)
         await wait_until(lambda: key not in system.server.objects(kinds.BINDINGS), 30)
         name = key[1].removesuffix("-job")
@@ -233,18 +228,18 @@ async def delete_binding(system: System, draw: random.Random) -> None:
 
 
 async def delete_hyperjob(system: System, draw: random.Random) -> None:
-    if key := _any(system, kinds.HYPERJOBS, draw):
+    if key := random_key(system, kinds.HYPERJOBS, draw):
         await system.delete(kinds.HYPERJOBS, key)
 
 
 async def delete_claim(system: System, draw: random.Random) -> None:
-    if key := _any(system, kinds.DATA_SOURCE_CLAIMS, draw):
+    if key := random_key(system, kinds.DATA_SOURCE_CLAIMS, draw):
         await system.delete(kinds.DATA_SOURCE_CLAIMS, key)
 
 
 async def replace_job(system: System, draw: random.Random) -> None:
     """Delete a job and create one of the same name at once."""
-    if key := _any(system, kinds.JOBS, draw, "job-"):
+    if key := random_key(system, kinds.JOBS, draw, "job-"):
         replaced = system.server.objects(kinds.JOBS)[key]
         await system.delete(kinds.JOBS, key)
         metadata = {name: replaced["metadata"][name] for name in ("name", "namespace", "annotations")}
@@ -252,7 +247,7 @@ async def replace_job(system: System, draw: random.Random) -> None:
 
 
 async def resize_job(system: System, draw: random.Random) -> None:
-    if key := _any(system, kinds.JOBS, draw, "job-"):
+    if key := random_key(system, kinds.JOBS, draw, "job-"):
         tasks = system.server.objects(kinds.JOBS)[key]["spec"]["tasks"]
         grown = [{**task, "replicas": max(1, task["replicas"] + draw.choice((-1, 1)))} for task in tasks]
         await system.merge(kinds.JOBS, key, {"spec": {"tasks": grown, "minAvailable": 1}})
@@ -271,7 +266,7 @@ async def command(system: System, kind: Kind, key: Key, action: str) -> None:
 
 async def abort_job(system: System, draw: random.Random) -> None:
     """Abort a job and resume it later, perhaps before it has ended."""
-    if key := _any(system, kinds.JOBS, draw, "job-"):
+    if key := random_key(system, kinds.JOBS, draw, "job-"):
         await command(system, kinds.JOBS, key, "AbortJob")
         await asyncio.sleep(draw.choice((0, 2, 30, 120)))
         await command(system, kinds.JOBS, key, "ResumeJob")
@@ -352,7 +347,7 @@ async def change_configuration(system: System, draw: random.Random) -> None:
 
 
 async def delete_data_source(system: System, draw: random.Random) -> None:
-    if key := _any(system, kinds.DATA_SOURCES, draw):
+    if key := random_key(system, kinds.DATA_SOURCES, draw):
         await system.delete(kinds.DATA_SOURCES, key)
 
 
@@ -445,6 +440,9 @@ TENANTS: Mapping[str, Action] = {
     "replace-job": replace_job,
     "resize-job": resize_job,
     "abort-job": abort_job,
+    "edit-job": edits.edit_job,
+    "place-job-otherwise": edits.place_job_otherwise,
+    "edit-deployment": edits.edit_deployment,
 }
 OPERATORS: Mapping[str, Action] = {
     "change-queue": change_queue,
@@ -484,6 +482,9 @@ _RATES: Mapping[str, float] = {
     "submit-placed-job": 6,
     "run-deployment": 12,
     "abort-job": 4,
+    "edit-job": 6,
+    "place-job-otherwise": 3,
+    "edit-deployment": 6,
 }
 """Operations of tenants per hour of activity, which is half of the time."""
 _RATE_OF_OPERATORS = 2.0

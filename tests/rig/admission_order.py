@@ -84,6 +84,8 @@ class AdmissionOrder:
     """Last change of a limit or of a PriorityClass."""
     _since: dict[Key, float] = field(default_factory=dict)
     """Last change of each binding or its job."""
+    _edited: dict[Key, float] = field(default_factory=dict)
+    """Last change of the spec of each job."""
     _jobs: set[Key] = field(default_factory=set)
     _classes: dict[str, int | None] = field(default_factory=dict)
     """Existing PriorityClasses with their stored values."""
@@ -104,8 +106,7 @@ class AdmissionOrder:
             if change.kind == "clusters":
                 self._retry_in(change.key[1], change.at)
         elif change.kind == "jobs":
-            (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
-            self._since[change.key] = change.at
+            self._enter_job(change)
         elif change.kind == "resourcebindings":
             now = observe(before, change.after) if change.after is not None else None
             self._since.update({item.job: change.at for item in (before, now) if item is not None})
@@ -146,6 +147,12 @@ class AdmissionOrder:
         if failed is not None and failed.until > at:
             self._failed_starts[key] = replace(failed, until=at)
 
+    def _enter_job(self, change: Change) -> None:
+        (self._jobs.discard if change.after is None else self._jobs.add)(change.key)
+        self._since[change.key] = change.at
+        if (change.before or {}).get("spec") != (change.after or {}).get("spec"):
+            self._edited[change.key] = change.at
+
     def find_overtaken(self, change: Change, before: BindingState | None, after: BindingState) -> Iterator[str]:
         """Yield a violation for each pending workload that should have been admitted instead of *after*.
 
@@ -156,6 +163,8 @@ class AdmissionOrder:
         if ours is None or self._limits_changed_at > horizon or after.job[1] in self.with_failed_writes:
             return
         if before is not None and _has_capacity_set_aside(before):
+            return
+        if self._edited.get(after.job, horizon) > horizon:  # it may have had another priority or size
             return
         at = change.at
         if not self.is_by_priority(horizon, at):

@@ -72,8 +72,9 @@ class ObservedUsage:
             self._recent_jobs[change.key] = [*kept, (change.at, before)]
 
     def _resize(self, change: Change) -> None:
-        """Apply a change of the requests of a job whose binding uses capacity."""
-        binding = self.bindings.get((change.key[0], f"{change.key[1]}-job"))
+        """Apply a change of the requests of a job or Deployment whose binding uses capacity."""
+        suffix = change.kind.removesuffix("s")
+        binding = self.bindings.get((change.key[0], f"{change.key[1]}-{suffix}"))
         if binding is not None and binding.uid in self._requests:
             present = self.requests_of(binding)
             if present != self._requests[binding.uid]:
@@ -135,7 +136,9 @@ class ObservedUsage:
         return requests.gang_requests(job) if job else NOTHING
 
     def queue(self, binding: BindingState) -> str:
-        """Return the queue of its job."""
+        """Return the queue of its job; of a Deployment the one that its record fixes (Q6)."""
+        if binding.is_divided and binding.record.get("queue"):
+            return str(binding.record["queue"])
         job = self.jobs.get(binding.job) or {}
         labels = job.get("metadata", {}).get("labels", {})
         return str(job.get("spec", {}).get("queue") or labels.get(QUEUE_NAME) or "default")
