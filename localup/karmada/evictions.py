@@ -27,7 +27,7 @@ from localup.karmada.objects import (
 )
 from localup.karmada.scheduler import untolerated_taint
 
-DIRECTLY = "Directly"
+DIRECTLY, GRACEFULLY = "Directly", "Gracefully"
 
 log = structlog.get_logger()
 
@@ -75,7 +75,7 @@ class EvictionController(ObjectController):
             if (applied := annotations_of(binding).get(APPLIED_PLACEMENT)) is None:
                 raise RetryError(f"binding {key_of(binding)} has not been scheduled")
             if untolerated_taint(cluster, json.loads(applied), "NoExecute"):
-                binding = await self.cache.update(binding, evicted(binding, name))
+                binding = await self.cache.update(binding, evicted_by_taint(binding, name))
                 log.info("binding evicted by taint", binding=str(key_of(binding)), cluster=name)
         return binding
 
@@ -115,14 +115,19 @@ def _is_healthy(binding: Object) -> bool:
     return is_observed and all(health.get(name) == "Healthy" for name in target_names(binding))
 
 
-def evicted(binding: Object, cluster: str) -> Object:
-    """Return *binding* without the target and with an eviction task."""
+def evicted(binding: Object, cluster: str, **options: object) -> Object:
+    """Return *binding* without the target and with an eviction task that has these *options*."""
     spec, tasks = spec_of(binding), tasks_of(binding)
     left = next(item for item in spec["clusters"] if item["name"] == cluster)
-    mode = ((spec.get("failover") or {}).get("cluster") or {}).get("purgeMode") or "Gracefully"
-    task = {"fromCluster": cluster, "producer": "TaintManager", "purgeMode": mode, "reason": "TaintUntolerated"}
     replicas = {"replicas": left["replicas"]} if left.get("replicas") else {}
     if all(item["fromCluster"] != cluster for item in tasks):
-        tasks.append({**task, **replicas})
+        tasks.append({"fromCluster": cluster, **options, **replicas})
     remaining = [item for item in spec["clusters"] if item is not left]
     return with_spec(binding, clusters=remaining or None, gracefulEvictionTasks=tasks)
+
+
+def evicted_by_taint(binding: Object, cluster: str) -> Object:
+    """Return *binding* as Karmada's taint manager evicts it from *cluster*."""
+    behavior = (spec_of(binding).get("failover") or {}).get("cluster") or {}
+    mode = behavior.get("purgeMode") or GRACEFULLY
+    return evicted(binding, cluster, producer="TaintManager", purgeMode=mode, reason="TaintUntolerated")

@@ -14,6 +14,7 @@ from localup.karmada.clusters import ClusterController, ExecutionController
 from localup.karmada.controller import Controller
 from localup.karmada.detector import Detector
 from localup.karmada.evictions import EvictionController
+from localup.karmada.failover import ApplicationFailoverController
 from localup.karmada.scheduler import Scheduler
 from localup.karmada.settings import StandInSettings
 from localup.karmada.works import BindingController, BindingStatusController, NamespaceSyncController
@@ -59,6 +60,7 @@ def _controllers(cache: ControlPlaneCache, settings: StandInSettings) -> Iterato
         yield Scheduler(cache, bindings)
         yield BindingController(cache, bindings)
         yield BindingStatusController(cache, bindings)
+        yield ApplicationFailoverController(cache, bindings)
         timeout = settings.graceful_eviction_timeout
         yield EvictionController(cache, bindings, timeout=timeout, by_taints=settings.taint_eviction)
     yield NamespaceSyncController(cache)

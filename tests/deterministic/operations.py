@@ -461,6 +461,7 @@ OPERATORS: Mapping[str, Action] = {
     "leave-cluster": leave_cluster,
     "join-cluster": join_cluster,
     "change-policy": propagation.change_policy,
+    "fail-over": propagation.fail_over,
     "delete-policy": propagation.delete_policy,
     "preempt-policy": propagation.preempt_policy,
     "move-cluster": propagation.move_cluster,

@@ -101,6 +101,25 @@ async def change_policy(system: System, draw: random.Random) -> None:
     await restore_policy(system, name)
 
 
+async def fail_over(system: System, draw: random.Random) -> None:
+    """Let Karmada move what fails for some time; users confirm deletions that wait for it."""
+    name = draw.choice(sorted(POLICIES))
+    behavior: Object = {
+        "decisionConditions": {"tolerationSeconds": draw.choice((0, 10))},
+        "purgeMode": draw.choice(("Gracefully", "Directly", "Never")),
+        "gracePeriodSeconds": draw.choice((5, 60)),
+    }
+    change: Object = {"propagateDeps": True, "failover": {"application": behavior}}
+    await system.merge(kinds.POLICIES, (NAMESPACE, name), {"spec": change})
+    await asyncio.sleep(draw.choice((120, 400)))
+    await restore_policy(system, name)
+    for key, binding in sorted(system.server.objects(kinds.BINDINGS).items()):
+        tasks = binding["spec"].get("gracefulEvictionTasks") or ()
+        if any(task.get("suppressDeletion") for task in tasks):
+            confirmed = [{**task, "suppressDeletion": False} if "suppressDeletion" in task else task for task in tasks]
+            await system.merge(kinds.BINDINGS, key, {"spec": {"gracefulEvictionTasks": confirmed}})
+
+
 async def delete_policy(system: System, draw: random.Random) -> None:
     """Delete a policy for some time; its workloads get another policy, or none."""
     name = draw.choice(sorted(POLICIES))

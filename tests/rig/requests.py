@@ -1,6 +1,6 @@
 """Computes the requests of Volcano Jobs, and of one replica of a Deployment, independently of the controller.
 
-It supports the workloads of fault scenarios: containers with requests or limits, and tasks in list order.
+It supports the workloads of fault scenarios: containers with requests or limits, and tasks in list order (D4).
 """
 
 from collections import Counter
@@ -38,7 +38,7 @@ def job_requests(job: Mapping[str, Any]) -> Amounts:
 
 
 def gang_requests(job: Mapping[str, Any]) -> Amounts:
-    """Return the requests of the gang: the first ``minAvailable`` pods."""
+    """Return the requests of the gang."""
     return _requests(job)[1]
 
 
@@ -52,8 +52,7 @@ def _requests(job: Mapping[str, Any]) -> tuple[Amounts, Amounts]:
     key = metadata.get("uid", ""), metadata.get("generation", 0)
     known = _COMPUTED.get(key)
     if known is None or known[0] != spec:
-        pods = _pods(job)
-        known = spec, (_sum(pods), _sum(pods[: spec.get("minAvailable") or len(pods)]))
+        known = spec, (_sum(_pods(job)), _sum(_gang(job)))
         if len(_COMPUTED) >= _MOST_COMPUTED:
             _COMPUTED.clear()
         _COMPUTED[key] = known
@@ -69,6 +68,21 @@ def _pods(job: Mapping[str, Any]) -> list[Amounts]:
     if "tasks" not in job["spec"]:
         return [_pod(job["spec"]["template"])]
     return [_pod(task["template"]) for task in job["spec"]["tasks"] for _ in range(task.get("replicas", 1))]
+
+
+def _gang(job: Mapping[str, Any]) -> list[Amounts]:
+    """Return the pods of the gang: the minimum of each task and then the first others, or the first of all (D4)."""
+    if "tasks" not in job["spec"]:
+        return _pods(job)
+    first: list[Amounts] = []
+    others: list[Amounts] = []
+    for task in job["spec"]["tasks"]:
+        replicas = task.get("replicas", 1)
+        least = task.get("minAvailable", replicas)
+        first += [_pod(task["template"])] * least
+        others += [_pod(task["template"])] * (replicas - least)
+    wanted = job["spec"].get("minAvailable") or len(first)
+    return [*first, *others][:wanted] if wanted >= len(first) else _pods(job)[:wanted]
 
 
 def _pod(template: Mapping[str, Any]) -> Amounts:

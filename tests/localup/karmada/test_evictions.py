@@ -3,7 +3,8 @@
 import pytest
 
 from localup.karmada.clusters import NOT_READY, UNREACHABLE, tainted
-from localup.karmada.evictions import evicted, unfinished_tasks
+from localup.karmada.evictions import evicted_by_taint, unfinished_tasks
+from localup.karmada.failover import unhealthy_clusters
 
 NOON = 1_800_000_000.0
 TASK = {"fromCluster": "m1", "purgeMode": "Gracefully", "creationTimestamp": "2027-01-15T08:00:00Z"}
@@ -57,13 +58,20 @@ def test_cluster_is_tainted_by_readiness(ready, has, wanted):
 
 
 def test_eviction_adds_one_task():
-    spec = evicted(binding(clusters=["m1", "m2"]), "m1")["spec"]
+    spec = evicted_by_taint(binding(clusters=["m1", "m2"]), "m1")["spec"]
     task = {"fromCluster": "m1", "producer": "TaintManager", "purgeMode": "Gracefully", "reason": "TaintUntolerated"}
     assert (spec["clusters"], spec["gracefulEvictionTasks"]) == ([{"name": "m2"}], [task])
-    assert evicted(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
+    assert evicted_by_taint(binding(clusters=["m1"], tasks=[TASK]), "m1")["spec"]["gracefulEvictionTasks"] == [TASK]
 
 
 def test_policy_chooses_how_a_taint_evicts():
     direct = binding(clusters=["m1"])
     direct["spec"]["failover"] = {"cluster": {"purgeMode": "Directly"}}
-    assert evicted(direct, "m1")["spec"]["gracefulEvictionTasks"][0]["purgeMode"] == "Directly"
+    assert evicted_by_taint(direct, "m1")["spec"]["gracefulEvictionTasks"][0]["purgeMode"] == "Directly"
+
+
+def test_unhealthy_workload_fails_over_once():
+    failing = binding(clusters=["m2"], health="Unhealthy")
+    assert unhealthy_clusters(failing) == ["m2"]
+    assert unhealthy_clusters(evicted_by_taint(failing, "m2")) == []
+    assert unhealthy_clusters(binding(health="Healthy")) == []
