@@ -1,4 +1,7 @@
-"""Admission webhooks of the in-memory API server; the stored webhook configurations decide what is reviewed."""
+"""Admission webhooks of the in-memory API server; the stored webhook configurations decide what is reviewed.
+
+Of Karmada's own webhooks only the quota of bindings is enforced.
+"""
 
 import base64
 import binascii
@@ -14,6 +17,7 @@ from tests.deterministic.json_patches import PatchError, json_patch
 from tests.deterministic.kinds import MUTATING, VALIDATING
 from tests.deterministic.objects import Kind, Object
 from tests.deterministic.parsing import APPLY_PATCH, Request
+from tests.deterministic.quota import NamespaceQuota
 from tests.deterministic.reads import Response
 from tests.deterministic.statuses import StatusError
 from tests.deterministic.validation import Target
@@ -58,6 +62,7 @@ class AdmissionChain:
     """Reviews writes and passes them to *server*."""
 
     def __init__(self, server: ApiServer, send: Send) -> None:
+        self.quota = NamespaceQuota(server)
         self._server = server
         self._send = send
         self._numbers = itertools.count(1)
@@ -69,6 +74,8 @@ class AdmissionChain:
         operation, target = _OPERATIONS.get(request.method), self._server.target(request.path)
         if operation is None or target is None or target.subresource:
             return False
+        if operation == "UPDATE" and self.quota.concerns(target.kind):
+            return True
         operations = {operation, "CREATE"} if request.content_type == APPLY_PATCH else {operation}
         return any(self._hooks(which, target.kind, each) for which in (MUTATING, VALIDATING) for each in operations)
 
@@ -116,6 +123,10 @@ class AdmissionChain:
         for hook in self._hooks(VALIDATING, target.kind, operation):
             if hook.matches(operation, new, old):
                 await self._call(hook, target, operation, old, new)
+        if operation == "UPDATE" and self.quota.concerns(target.kind) and (why := self.quota.denial(old, new)):
+            raise StatusError(
+                403, "Forbidden", f'admission webhook "resourcebinding.karmada.io" denied the request: {why}'
+            )
         return new
 
     async def _mutate(

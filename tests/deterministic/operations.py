@@ -13,6 +13,7 @@ from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.propagation import DIVISIONS, PLACEMENT, PLACEMENTS
 from tests.deterministic.system import DATA_SYSTEM, LOCATIONS, NAMESPACE, System, wait_until
 from tests.deterministic.worlds import timestamp
+from tests.rig import requests
 from tests.rig.observed_usage import QUEUE_NAME
 
 CLUSTERS: Mapping[str, Mapping[str, str]] = {
@@ -346,6 +347,13 @@ async def change_configuration(system: System, draw: random.Random) -> None:
     )
 
 
+async def limit_namespace(system: System, draw: random.Random) -> None:
+    """Limit the replicas of the namespace by a quota of Karmada for some time."""
+    system.quota.limits = requests.amounts({"cpu": draw.choice(("2", "6"))})
+    await asyncio.sleep(draw.choice((30, 120, 300)))
+    system.quota.limits = {}
+
+
 async def delete_data_source(system: System, draw: random.Random) -> None:
     if key := random_key(system, kinds.DATA_SOURCES, draw):
         await system.delete(kinds.DATA_SOURCES, key)
@@ -453,6 +461,7 @@ OPERATORS: Mapping[str, Action] = {
     "create-queue": create_queue,
     "change-class": change_class,
     "change-configuration": change_configuration,
+    "limit-namespace": limit_namespace,
     "delete-data-source": delete_data_source,
     "fill-cluster": fill_cluster,
     "fail-cluster": fail_cluster,

@@ -75,6 +75,7 @@ class System:
         self.karmada = karmada_process(self.network, failed=self.failures.append)
         self.processes = [self.webhook.process, *(item.process for item in self.controllers), self.karmada]
         self._chain = AdmissionChain(self.server, self.webhook.review)
+        self.quota = self._chain.quota
         self.network.admit, self.network.is_reviewed = self._chain.handle, self._chain.is_reviewed
         self.network.observers.append(self._observe)
         self._digest = hashlib.sha256()
