@@ -176,7 +176,8 @@ class Member(Generic[K]):
         elif run.workload != workload and not run.phase.is_final:
             remaining = [*run.pods, *([0] * len(workload.tasks))]
             pods = tuple(min(count, task.count) for count, task in zip(remaining, workload.tasks, strict=False))
-            self.runs[key] = replace(run, workload=workload, pods=pods)
+            is_resumed = run.workload.run_seconds is None
+            self.runs[key] = replace(run, workload=workload, pods=pods, since=now if is_resumed else run.since)
 
     def adopt(self, key: K, run: Run) -> None:
         """Add a job in an earlier state, whether or not it fits."""

@@ -58,7 +58,7 @@ def status_in_member(manifest: Object, run: Run) -> Status:
         pods = {_PODS[run.phase]: run.running} if run.phase in _PODS else {}
         return nonempty({**pods, "minAvailable": min_available(manifest), "pending": run.waiting, "state": state})
     if is_a(manifest, BATCH_JOBS):
-        return nonempty(_batch_job(run))
+        return nonempty(_suspended_job(run) if spec_of(manifest).get("suspend") else _batch_job(run))
     if not is_a(manifest, *REPLICATED):
         return {}
     replicas = int(spec_of(manifest).get("replicas", 1))
@@ -72,6 +72,10 @@ def status_in_member(manifest: Object, run: Run) -> Status:
             "updatedReplicas": replicas,
         }
     )
+
+
+def _suspended_job(run: Run) -> Status:
+    return {"conditions": with_condition([], Condition("Suspended", "True", "JobSuspended"), now=run.since)}
 
 
 def _batch_job(run: Run) -> Status:
@@ -103,12 +107,23 @@ def health(manifest: Object, run: Run) -> str:
 
 
 def run_from_status(manifest: Object, status: Mapping[str, Any], workload: Workload) -> Run | None:
-    """Return the run described by a Volcano Job's status, for a restarted member; ``None`` if it is pending."""
+    """Return the run described by the status of a job, for a restarted member; ``None`` if it is pending."""
+    if is_a(manifest, BATCH_JOBS):
+        return _run_of_batch_job(status, workload)
     state = status.get("state") or {}
     if not is_a(manifest, JOBS) or state.get("phase", Phase.PENDING) == Phase.PENDING:
         return None
     pods = tuple(task.gang_minimum for task in workload.tasks)
     return Run(workload, Phase(state["phase"]), seconds_of(state["lastTransitionTime"]), pods)
+
+
+def _run_of_batch_job(status: Mapping[str, Any], workload: Workload) -> Run | None:
+    conditions, pods = status.get("conditions") or (), tuple(0 for _ in workload.tasks)
+    for type_, phase in (("Complete", Phase.COMPLETED), ("Failed", Phase.FAILED)):
+        if (ended := condition(conditions, type_)) is not None:
+            return Run(workload, phase, seconds_of(ended["lastTransitionTime"]), pods)
+    begin = status.get("startTime")
+    return Run(workload, Phase.RUNNING, seconds_of(begin), pods) if begin else None
 
 
 def aggregate_status(binding: Object, works: Iterable[Object], *, now: float) -> Object:
@@ -170,7 +185,8 @@ def _volcano_job(clusters: Sequence[str], statuses: Sequence[Object], now: float
 
 def _batch_jobs(statuses: Sequence[Object], now: float) -> Status:
     status: Status = _sum_counts(statuses, ("active", "failed", "ready", "succeeded"))
-    status["startTime"] = min(item["startTime"] for item in statuses if item.get("startTime"))
+    if begun := [item["startTime"] for item in statuses if item.get("startTime")]:
+        status["startTime"] = min(begun)
     said = [item.get("conditions") or () for item in statuses]
     if all(is_true(item, "Complete") for item in said):
         status["completionTime"] = max(item["completionTime"] for item in statuses)

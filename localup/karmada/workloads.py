@@ -105,6 +105,8 @@ def parse_workload(manifest: Object, *, run_time: float) -> Workload:
         return Workload(_volcano_tasks(spec.get("tasks") or (), int(spec.get("minAvailable", 0))), lasts, fails)
     pod = pod_request(pod_template(spec.get("template") or {}))
     if is_a(manifest, BATCH_JOBS):
+        if spec.get("suspend"):
+            return Workload((IdenticalPods(pod, 0),))
         return Workload((IdenticalPods(pod, int(spec.get("parallelism", 1))),), lasts, fails)
     return Workload((IdenticalPods(pod, int(spec.get("replicas", 1))),))
 

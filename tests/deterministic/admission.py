@@ -25,7 +25,7 @@ from tests.deterministic.validation import Target
 Send = Callable[[str, bytes], Awaitable[tuple[int, bytes]]]
 """Sends a review to the webhook's path; raises OSError or TimeoutError."""
 
-GATED = {"batch.volcano.sh/Job", "apps/Deployment"}
+GATED = {"batch.volcano.sh/Job", "apps/Deployment", "batch/Job"}
 _OPERATIONS = {"POST": "CREATE", "PUT": "UPDATE", "PATCH": "UPDATE", "DELETE": "DELETE"}
 _ATTEMPTS = 5
 

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 from tests.deterministic import kinds
 from tests.deterministic.clock import EPOCH
-from tests.deterministic.objects import Object
-from tests.deterministic.operations import CLAIMED, CLASSES, CLUSTERS, HOSTILE, PLACED, QUEUES, SERVICE
+from tests.deterministic.objects import Kind, Object
+from tests.deterministic.operations import BATCH, CLAIMED, CLASSES, CLUSTERS, HOSTILE, PLACED, QUEUES, SERVICE
 from tests.deterministic.propagation import PLACEMENT, PLACEMENTS
 from tests.deterministic.system import System, template_name
 from tests.deterministic.watches import Change
@@ -30,7 +30,17 @@ _CONFIGURATION_SECONDS = 30
 """A changed configuration is in force after this time."""
 _ORDERS_DIFFERENTLY = {"ageing", "advanceReservations", "nodeShapes"}
 """With these options another order is right than by priority and age."""
-_JUDGED = {"resourcebindings", "jobs", "deployments", "queues", "clusters", "priorityclasses", "hyperjobs", "works"}
+_JUDGED = {
+    "resourcebindings",
+    "jobs",
+    "batch/jobs",
+    "deployments",
+    "queues",
+    "clusters",
+    "priorityclasses",
+    "hyperjobs",
+    "works",
+}
 _CAPACITIES = [amounts(capacity) for capacity in CLUSTERS.values()]
 _TOTAL = add(*_CAPACITIES)
 
@@ -57,7 +67,7 @@ class Judge:
             classes=CLASSES,
             max_event_delay=700 if faults else 2.5,
             is_by_priority=self._is_by_priority,
-            is_placed_freely=lambda name: not name.startswith((CLAIMED, PLACED, SERVICE)),
+            is_placed_freely=lambda name: not name.startswith((CLAIMED, PLACED, SERVICE, BATCH)),
         )
         self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
         self._ours: Counter[int] = Counter()
@@ -85,17 +95,17 @@ class Judge:
     def _take_present(self) -> None:
         """Apply the objects that exist already."""
         for kind in self._system.server.kinds:
-            if kind.plural in _JUDGED:
+            if _name(kind) in _JUDGED:
                 for key, obj in sorted(self._system.server.objects(kind).items()):
                     version = int(obj["metadata"]["resourceVersion"])
-                    change = history.Change(version, kind.plural, key, None, obj, self._system.loop.time())
+                    change = history.Change(version, _name(kind), key, None, obj, self._system.loop.time())
                     list(self._checker.apply(change))
 
     def _observe(self, change: Change) -> None:
-        if change.kind.plural in _JUDGED and not change.key[1].startswith(HOSTILE):
+        if _name(change.kind) in _JUDGED and not change.key[1].startswith(HOSTILE):
             at = self._system.loop.time()
             self._waiting.append(
-                history.Change(change.version, change.kind.plural, change.key, change.previous, change.obj, at)
+                history.Change(change.version, _name(change.kind), change.key, change.previous, change.obj, at)
             )
             if not self.has_faults:
                 self._judge_part(change)
@@ -178,7 +188,8 @@ class Judge:
 
     def _is_possible(self, binding: BindingState) -> bool:
         """Return whether a job fits into the empty system as it is after all faults."""
-        job = self._system.server.objects(kinds.JOBS).get(binding.job)
+        objects = self._system.server.objects(kinds.JOBS if binding.is_volcano_job else kinds.BATCH_JOBS)
+        job = objects.get(binding.job)
         if job is None:
             return False
         requests, gang = job_requests(job), gang_requests(job)
@@ -186,7 +197,7 @@ class Judge:
         copies = (placement.get("clusterAffinity") or {}).get("clusterNames", ())
         if copies:
             requests = add(*[requests] * len(copies))
-        path = [str(job["spec"].get("queue") or "default")]
+        path = [self._checker.usage.queue(binding)]
         while "parent" in QUEUES.get(path[-1], {}):
             path.append(QUEUES[path[-1]]["parent"])
         limits = [_TOTAL, *(amounts(QUEUES.get(queue, {}).get("capability")) for queue in path)]
@@ -222,6 +233,11 @@ class Judge:
             binding = parse_binding(obj)
             if binding.gated and binding.suspended and not binding.is_finished and binding.uid not in reasons:
                 yield f"I8 {binding.job[1]} is pending without a reason"
+
+
+def _name(kind: Kind) -> str:
+    """Return the plural of a kind, with the group where another kind has it, too."""
+    return f"{kind.group}/{kind.plural}" if kind is kinds.BATCH_JOBS else kind.plural
 
 
 def describe(obj: Object) -> str:

@@ -31,6 +31,7 @@ PRIORITY_CLASSES = _builtin(keys.PRIORITY_CLASSES)
 POLICIES = _custom(keys.PROPAGATION_POLICIES, status=False)
 WORKS = Kind("work.karmada.io", "v1alpha1", "works", "Work", status=True, owners=False)
 DEPLOYMENTS = Kind("apps", "v1", "deployments", "Deployment", builtin=True, status=True)
+BATCH_JOBS = Kind("batch", "v1", "jobs", "Job", builtin=True, status=True)
 HYPERJOBS = _custom(keys.HYPERJOBS)
 COMMANDS = _custom(keys.COMMANDS, status=False)
 DATA_SOURCE_CLAIMS = _custom(keys.DATA_SOURCE_CLAIMS)
@@ -60,6 +61,7 @@ SYSTEM = (
     EVENTS,
     CORE_EVENTS,
     DEPLOYMENTS,
+    BATCH_JOBS,
     CONFIGMAPS,
     LEASES,
 )

@@ -42,6 +42,8 @@ PLACED = "placed-"
 """Prefix of the names of jobs with a placement of their own."""
 SERVICE = "service-"
 """Prefix of the names of Deployments."""
+BATCH = "batch-"
+"""Prefix of the names of Jobs of Kubernetes."""
 HOSTILE = "hostile-"
 """Prefix of the names of objects that are written to cause damage."""
 
@@ -167,6 +169,27 @@ async def run_deployment(system: System, draw: random.Random) -> None:
         await system.merge(kinds.DEPLOYMENTS, (NAMESPACE, name), {"spec": {"replicas": draw.choice((0, 1, 3, 6))}})
         await asyncio.sleep(draw.choice((20, 120)))
     await system.delete(kinds.DEPLOYMENTS, (NAMESPACE, name))
+
+
+async def run_batch_job(system: System, draw: random.Random) -> None:
+    """A Job of Kubernetes, perhaps suspended at first or for some time."""
+    name, suspended = f"{BATCH}{draw.getrandbits(40):x}", draw.random() < 0.3
+    container = {"name": "main", "image": "busybox", "resources": {"requests": {"cpu": draw.choice(("1", "2"))}}}
+    pods = draw.choice((1, 2, 4))
+    spec = {
+        "parallelism": pods,
+        "completions": pods,
+        "suspend": suspended,
+        "template": {"spec": {"restartPolicy": "Never", "containers": [container]}},
+    }
+    annotations = {"volcano-global.io/runtime": draw.choice(("20s", "120s", "240s"))}
+    annotations |= {"volcano-global.io/outcome": "Failed"} if draw.random() < 0.1 else {}
+    labels = {QUEUE_NAME: draw.choice(LEAVES)}
+    metadata = {"name": name, "namespace": NAMESPACE, "labels": labels, "annotations": annotations}
+    await system.create(kinds.BATCH_JOBS, {"metadata": metadata, "spec": spec})
+    for is_suspended in draw.choice(((False,), (True, False), (False, True, False))):
+        await asyncio.sleep(draw.choice((5, 30, 120)))
+        await system.merge(kinds.BATCH_JOBS, (NAMESPACE, name), {"spec": {"suspend": is_suspended}})
 
 
 def trainer(queue: str, *, pods: int, cpu: str) -> Object:
@@ -439,6 +462,7 @@ TENANTS: Mapping[str, Action] = {
     "submit-impossible-job": submit_impossible_job,
     "submit-placed-job": submit_placed_job,
     "run-deployment": run_deployment,
+    "run-batch-job": run_batch_job,
     "submit-hyperjob": submit_hyperjob,
     "submit-claimed-workload": submit_claimed_workload,
     "delete-claim": delete_claim,
@@ -491,6 +515,7 @@ _RATES: Mapping[str, float] = {
     "resize-job": 4,
     "submit-placed-job": 6,
     "run-deployment": 12,
+    "run-batch-job": 10,
     "abort-job": 4,
     "edit-job": 6,
     "place-job-otherwise": 3,

@@ -260,7 +260,7 @@ class _ReviewRequest:
 
 def karmada_process(network: Network, *, failed: Report) -> Process:
     """Return the stand-in for Karmada, not started."""
-    kinds = ("volcano-job", "deployment")
+    kinds = ("volcano-job", "deployment", "batch-job")
     settings = StandInSettings(template=kinds, run_time=60, status_period=5, taint_eviction=True)
 
     async def main() -> None:

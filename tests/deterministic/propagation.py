@@ -58,6 +58,7 @@ def _policy(kind: Kind, label: str, placement: Object) -> Object:
 
 POLICIES: Mapping[str, Object] = {
     **{f"{name or 'usual'}-jobs": _policy(kinds.JOBS, name, placement) for name, placement in PLACEMENTS.items()},
+    "batch-jobs": _policy(kinds.BATCH_JOBS, "", _ONE_CLUSTER),
     **{
         f"{name}-deployments": _policy(
             kinds.DEPLOYMENTS, name, {"replicaScheduling": {"replicaSchedulingType": "Divided", **division}}

@@ -317,12 +317,12 @@ class _Run:
     async def _clean(self, judge: Judge) -> None:
         """Delete all jobs; nothing of them may remain."""
         system, server = self.system, self.system.server
-        for kind in (kinds.HYPERJOBS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.DATA_SOURCE_CLAIMS):
+        templates = (kinds.HYPERJOBS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.BATCH_JOBS, kinds.DATA_SOURCE_CLAIMS)
+        for kind in templates:
             for key in sorted(server.objects(kind)):
                 await system.delete(kind, key)
 
         def left() -> list[str]:
-            owners = (kinds.HYPERJOBS, kinds.JOBS, kinds.DEPLOYMENTS, kinds.BINDINGS, kinds.DATA_SOURCE_CLAIMS)
             bindings = server.objects(kinds.BINDINGS)
             # A Work without a binding stays: Karmada's cache did not contain it when it deleted the binding's Works.
             works = [
@@ -330,7 +330,7 @@ class _Run:
                 for key, work in server.objects(kinds.WORKS).items()
                 if binding_key(work) in bindings or ("deletionTimestamp" in work["metadata"] and binding_key(work).name)
             ]
-            return works + [key[1] for kind in owners for key in server.objects(kind)]
+            return works + [key[1] for kind in (*templates, kinds.BINDINGS) for key in server.objects(kind)]
 
         if not await wait_until(lambda: not left(), _CLEANUP_SECONDS):
             names = left()

@@ -151,7 +151,10 @@ class System:
             {"system": DATA_SYSTEM, "name": name, "clusters": list(clusters)} for name, clusters in locations.items()
         ]
         options["dataSources"] = {"static": static}
-        options["integrations"] = [{"apiVersion": "apps/v1", "kind": "Deployment"}]
+        options["integrations"] = [
+            {"apiVersion": "apps/v1", "kind": "Deployment"},
+            {"apiVersion": "batch/v1", "kind": "Job", "finished": {"conditions": ["Complete", "Failed"]}},
+        ]
         self.configurations.append((self.loop.time(), options))
         self.configuration_file.write_text(_CONFIGURATION + yaml.safe_dump(options))
 
@@ -160,7 +163,7 @@ class System:
         for name in ("karmada-system", "default", NAMESPACE):
             await self.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
         text = (ROOT / "charts/volcano-global/files/webhooks.yaml").read_text()
-        text = text.replace("['batch.volcano.sh/Job']", "['batch.volcano.sh/Job', 'apps/Deployment']")
+        text = text.replace("['batch.volcano.sh/Job']", "['batch.volcano.sh/Job', 'apps/Deployment', 'batch/Job']")
         for document in yaml.safe_load_all(text):
             for webhook in document["webhooks"]:
                 webhook["clientConfig"]["caBundle"] = "Q0E="

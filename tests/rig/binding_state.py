@@ -8,8 +8,10 @@ from tests.rig.history import Key
 
 RECORD = "volcano-global.io/admission"
 DEPLOYMENT = ("apps", "Deployment")
-GATED = {("batch.volcano.sh", "Job"), DEPLOYMENT}
+BATCH_JOB = ("batch", "Job")
+GATED = {("batch.volcano.sh", "Job"), DEPLOYMENT, BATCH_JOB}
 _OVER = {"Completed", "Failed", "Terminated"}
+_ENDS_OF_BATCH_JOBS = {"Complete", "Failed"}
 _CLAIMS = ("propagationpolicy.karmada.io/permanent-id", "clusterpropagationpolicy.karmada.io/permanent-id")
 
 
@@ -38,6 +40,7 @@ class BindingState:
     """The clusters in which its status says that it runs."""
     silent: tuple[str, ...] = ()
     """The clusters of which its status has no phase, because they refuse its Work."""
+    is_volcano_job: bool = True
     is_divided: bool = False
     """Whether it is of a Deployment, whose replicas Karmada divides."""
     copies: int = 1
@@ -136,6 +139,7 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         leaving=leaving,
         ended=tuple(name for name, phase in phases.items() if phase in _OVER),
         running=tuple(name for name, phase in phases.items() if phase == "Running"),
+        is_volcano_job=kind == ("batch.volcano.sh", "Job"),
         is_divided=is_divided,
         copies=spec.get("replicas", 0) if is_divided else 1,
         silent=tuple(name for name, phase in phases.items() if not phase),
@@ -150,7 +154,10 @@ def _affinity(placement: dict[str, Any]) -> dict[str, Any]:
 
 
 def _phase(item: dict[str, Any]) -> str:
-    return str(((item.get("status") or {}).get("state") or {}).get("phase", ""))
+    status = item.get("status") or {}
+    true = {condition["type"] for condition in status.get("conditions") or () if condition["status"] == "True"}
+    running = "Running" if status.get("active") else ""
+    return str((status.get("state") or {}).get("phase", "Completed" if true & _ENDS_OF_BATCH_JOBS else running))
 
 
 def _record(meta: dict[str, Any]) -> dict[str, Any]:

@@ -71,9 +71,9 @@ class Evidence:
 def violations(evidence: Evidence) -> list[str]:
     """Return a sentence per violation in order of occurrence.
 
-    Deployments, which only some tests gate, are left out.
+    Deployments and Jobs of Kubernetes, which only some tests gate, are left out.
     """
-    changes = tuple(change for change in evidence.changes if not _is_of_deployment(change))
+    changes = tuple(change for change in evidence.changes if not _is_of_other_kind(change))
     checker = InvariantChecker(evidence, find_admissions(changes, time.time() - time.monotonic()))
     sentences = [violation for change in changes for violation in checker.apply(change)]
     return [*sentences, *_no_op_writes(evidence), *immediate_retries(evidence.requests)]
@@ -133,10 +133,11 @@ class InvariantChecker:
             yield from _work_too_early(usage, change)
 
 
-def _is_of_deployment(change: Change) -> bool:
-    """Return whether *change* is one of a Deployment or of its binding."""
+def _is_of_other_kind(change: Change) -> bool:
+    """Return whether *change* is one of a Deployment, of a Job of Kubernetes, or of its binding."""
     bindings = (change.before, change.after) if change.kind == "resourcebindings" else ()
-    return change.kind == "deployments" or any(parse_binding(obj).is_divided for obj in bindings if obj is not None)
+    is_binding = any(not parse_binding(obj).is_volcano_job for obj in bindings if obj is not None)
+    return change.kind in {"deployments", "batch/jobs"} or is_binding
 
 
 def _over_admitted(

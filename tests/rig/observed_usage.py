@@ -54,7 +54,7 @@ class ObservedUsage:
         """Apply a change."""
         if change.kind == "resourcebindings":
             self._enter_binding(change)
-        elif change.kind in {"jobs", "deployments"} and change.after is not None:
+        elif change.kind in {"jobs", "batch/jobs", "deployments"} and change.after is not None:
             self._keep_recent(change)
             self.jobs[change.key] = change.after
             self._resize(change)
@@ -73,7 +73,7 @@ class ObservedUsage:
 
     def _resize(self, change: Change) -> None:
         """Apply a change of the requests of a job or Deployment whose binding uses capacity."""
-        suffix = change.kind.removesuffix("s")
+        suffix = "deployment" if change.kind == "deployments" else "job"
         binding = self.bindings.get((change.key[0], f"{change.key[1]}-{suffix}"))
         if binding is not None and binding.uid in self._requests:
             present = self.requests_of(binding)
@@ -136,8 +136,8 @@ class ObservedUsage:
         return requests.gang_requests(job) if job else NOTHING
 
     def queue(self, binding: BindingState) -> str:
-        """Return the queue of its job; of a Deployment the one that its record fixes (Q6)."""
-        if binding.is_divided and binding.record.get("queue"):
+        """Return the queue of its job; of other kinds the one that its record fixes (Q6)."""
+        if not binding.is_volcano_job and binding.record.get("queue"):
             return str(binding.record["queue"])
         job = self.jobs.get(binding.job) or {}
         labels = job.get("metadata", {}).get("labels", {})

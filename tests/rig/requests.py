@@ -1,4 +1,4 @@
-"""Computes the requests of Volcano Jobs, and of one replica of a Deployment, independently of the controller.
+"""Computes the requests of jobs, and of one replica of a Deployment, independently of the controller.
 
 It supports the workloads of fault scenarios: containers with requests or limits, and tasks in list order (D4).
 """
@@ -66,7 +66,7 @@ def add(*many: Amounts) -> Amounts:
 
 def _pods(job: Mapping[str, Any]) -> list[Amounts]:
     if "tasks" not in job["spec"]:
-        return [_pod(job["spec"]["template"])]
+        return [_pod(job["spec"]["template"])] * job["spec"].get("parallelism", 1)
     return [_pod(task["template"]) for task in job["spec"]["tasks"] for _ in range(task.get("replicas", 1))]
 
 

@@ -5,6 +5,7 @@ import pytest
 from controller.engine.state.resources import PODS, total
 from localup.karmada.member import Member
 from localup.karmada.objects import Key
+from localup.karmada.status import run_from_status, status_in_member
 from localup.karmada.workloads import IdenticalPods, Workload, parse_workload
 
 JOB = {"apiVersion": "batch.volcano.sh/v1alpha1", "kind": "Job"}
@@ -28,6 +29,37 @@ def test_pods_beyond_the_gang_start_with_free_capacity():
     cluster.allocatable = {"cpu": 8000, PODS: 10000}
     cluster.advance(1)
     assert (cluster.runs[key("a")].running, phases(cluster)["b"]) == (6, "Running")
+
+
+def batch_job(*, suspend):
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": {"name": "a", "annotations": {"volcano-global.io/runtime": "10s"}},
+        "spec": {"parallelism": 2, "suspend": suspend, "template": {"spec": {"containers": [{"name": "main"}]}}},
+    }
+
+
+def test_suspended_job_begins_when_it_is_resumed():
+    cluster, job = Member({PODS: 10_000}), key("a")
+    cluster.submit(job, parse_workload(batch_job(suspend=True), run_time=1), 0)
+    cluster.advance(0)
+    assert (cluster.runs[job].running, cluster.next_change()) == (0, None)
+    assert status_in_member(batch_job(suspend=True), cluster.runs[job])["conditions"][0]["type"] == "Suspended"
+    cluster.submit(job, parse_workload(batch_job(suspend=False), run_time=1), 50)
+    cluster.advance(50)
+    assert (cluster.runs[job].running, cluster.next_change()) == (2, 60)
+
+
+@pytest.mark.parametrize("now", [55, 60], ids=["running", "completed"])
+def test_job_continues_from_its_status_after_a_restart(now):
+    cluster, job, workload = Member({PODS: 10_000}), key("a"), parse_workload(batch_job(suspend=False), run_time=1)
+    cluster.submit(job, workload, 50)
+    cluster.advance(50)
+    cluster.advance(now)
+    before = cluster.runs[job]
+    after = run_from_status(batch_job(suspend=False), status_in_member(batch_job(suspend=False), before), workload)
+    assert (after.phase, after.since) == (before.phase, before.since)
 
 
 def tasks(*sizes):
