@@ -6,6 +6,7 @@ from tests.deterministic import kinds
 from tests.deterministic.objects import Key, Kind, Object
 from tests.deterministic.propagation import PLACEMENT, PLACEMENTS
 from tests.deterministic.system import System
+from tests.rig.binding_state import parse_binding
 from tests.rig.observed_usage import QUEUE_NAME
 
 _MOST_REPLICAS = 6
@@ -50,9 +51,13 @@ async def edit_deployment(system: System, draw: random.Random) -> None:
     container = template["spec"]["containers"][0]
     requests = {**container["resources"]["requests"], "cpu": draw.choice(("250m", "1", "3"))}
     changed = {**template, "spec": {"containers": [{**container, "resources": {"requests": requests}}]}}
+    # One that loses its queue before it has a record is not gated (Q6), so its queue is only replaced until then.
+    binding = system.server.objects(kinds.BINDINGS).get((key[0], f"{key[1]}-deployment"))
+    is_fixed = binding is not None and bool(parse_binding(binding).record.get("queue"))
+    queues = ("default", "urgent", "unknown", None if is_fixed else "default")
     changes: tuple[Object, ...] = (
         {"spec": {"replicas": draw.randint(0, 2 * _MOST_REPLICAS)}},
         {"spec": {"template": changed}},
-        {"metadata": {"labels": {QUEUE_NAME: draw.choice(("default", "urgent", "unknown", None))}}},
+        {"metadata": {"labels": {QUEUE_NAME: draw.choice(queues)}}},
     )
     await system.merge(kinds.DEPLOYMENTS, key, draw.choice(changes))

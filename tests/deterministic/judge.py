@@ -9,6 +9,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
 from tests.deterministic import kinds
+from tests.deterministic.admissibility import AdmissibilityChecker
 from tests.deterministic.clock import EPOCH
 from tests.deterministic.objects import Kind, Object
 from tests.deterministic.operations import BATCH, CLAIMED, CLASSES, CLUSTERS, HOSTILE, PLACED, QUEUES, SERVICE
@@ -72,6 +73,7 @@ class Judge:
         self._checker = InvariantChecker(evidence, self._admissions, lag=700 if faults else 6)
         self._ours: Counter[int] = Counter()
         """The writes of each version that the controllers made."""
+        self._admissibility = None if faults else AdmissibilityChecker()
         self._take_present()
         system.server.observers.append(self._observe)
 
@@ -95,6 +97,8 @@ class Judge:
     def _take_present(self) -> None:
         """Apply the objects that exist already."""
         for kind in self._system.server.kinds:
+            if self._admissibility is not None:
+                self._admissibility.take_present(kind, self._system.server.objects(kind))
             if _name(kind) in _JUDGED:
                 for key, obj in sorted(self._system.server.objects(kind).items()):
                     version = int(obj["metadata"]["resourceVersion"])
@@ -107,8 +111,9 @@ class Judge:
             self._waiting.append(
                 history.Change(change.version, _name(change.kind), change.key, change.previous, change.obj, at)
             )
-            if not self.has_faults:
+            if self._admissibility is not None:
                 self._judge_part(change)
+                self._report_all(self._admissibility.apply(change, at))
 
     def _judge_part(self, change: Change) -> None:
         """I5: the policy of a HyperJob's part exists before its Job, so that no other policy selects the Job."""
@@ -146,6 +151,8 @@ class Judge:
             mine = change.revision in self._ours
             for violation in self._checker.apply(change, by_controller=mine):
                 self.report(violation, at=change.at)
+        if self._admissibility is not None and until < self._system.loop.time():
+            self._report_all(self._admissibility.judge_states(self._checker.usage, until))
         oldest = self._waiting[0].revision if self._waiting else self._system.server.version
         self._admissions[:] = [admission for admission in self._admissions if admission.revision >= oldest - 500]
 

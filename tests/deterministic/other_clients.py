@@ -115,6 +115,20 @@ async def create_binding(system: System, draw: random.Random) -> None:
         system.failures.append(f"I3 the webhook made {created['suspension']}, {created.get('clusters')} of {spec}")
 
 
+async def change_immutable_field(system: System, draw: random.Random) -> None:
+    """Change a field of a job that Volcano does not let change; the webhook refuses it."""
+    jobs = sorted(key for key in system.server.objects(kinds.JOBS) if key[1].startswith("job-"))
+    if not jobs:
+        return
+    key = draw.choice(jobs)
+    spec = system.server.objects(kinds.JOBS)[key]["spec"]
+    renamed = [{**task, "name": f"{task['name']}-2"} for task in spec["tasks"]]
+    patch: Object = draw.choice(({"queue": "urgent-2"}, {"tasks": renamed}, {"runningEstimate": "7s"}, {"maxRetry": 9}))
+    response = await system.merge(kinds.JOBS, key, {"spec": patch})
+    if response.status == HTTPStatus.OK and response.body["spec"] != spec:
+        system.failures.append(f"I2 {sorted(patch)} of job {key[1]} was changed")
+
+
 async def occupy_part_name(system: System, draw: random.Random) -> None:
     """Create a job with the name of a HyperJob's part, and then the HyperJob, which must not touch the job."""
     name = f"hyper-{draw.getrandbits(32):x}"
@@ -256,6 +270,7 @@ ACTIONS: Mapping[str, Action] = {
     "place-suspended-binding": place_suspended_binding,
     "suspend-dispatching": suspend_dispatching,
     "create-binding": create_binding,
+    "change-immutable-field": change_immutable_field,
     "occupy-part-name": occupy_part_name,
     "submit-large-hyperjob": submit_large_hyperjob,
     "expire-part": expire_part,

@@ -16,7 +16,9 @@ from controller.api.configuration import load_configuration
 from controller.cache import workload_builder
 from controller.cache.objects import CachedBinding
 from controller.cache.translate import queues
+from controller.engine.lifecycle import startup
 from controller.engine.pending_reasons import PendingReasonUpdater
+from controller.engine.placement import filter as placement_filter
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.cluster_usage import ClusterUsage
@@ -189,3 +191,19 @@ def test_failed_simulation_is_a_violation_and_others_continue(monkeypatch, capsy
     assert "the simulation failed: ZeroDivisionError()" in output.out
     assert "seed 2: no violation" in output.out
     assert "Traceback" in output.err
+
+
+def test_judge_sees_admissions_to_tainted_clusters(monkeypatch):
+    monkeypatch.setattr(placement_filter, "untolerated_taints", lambda *_: ())
+    chosen = [Operation(at, "taint-cluster", at) for at in range(1, 9)]
+    chosen += [Operation(10 + at / 10, "submit-job", at) for at in range(60)]
+    result = run(4, 1, chosen=chosen, active=60)
+    assert "C1" in kinds_of(result.violations)
+
+
+def test_judge_sees_moved_jobs_that_stay_where_they_do_not_fit(monkeypatch):
+    monkeypatch.setattr(startup, "_fits_cluster", lambda *_: True)
+    chosen = [Operation(10 + at / 10, "submit-job", at) for at in range(60)]
+    chosen += [Operation(40, "taint-cluster", at) for at in range(1, 9)]
+    result = run(4, 1, chosen=chosen, active=400)
+    assert kinds_of(result.violations) == {"R1"}
