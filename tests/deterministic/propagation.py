@@ -91,11 +91,17 @@ async def change_policy(system: System, draw: random.Random) -> None:
     name = draw.choice(sorted(POLICIES))
     is_ordered = "clusterAffinities" in POLICIES[name]["placement"]
     on_one = {"dispatchingOnClusters": {"clusterNames": [draw.choice(sorted(SITES))]}}
+    two_clusters = [{"spreadByField": "cluster", "minGroups": 1, "maxGroups": 2}]
+    of_jobs: tuple[Object, ...] = (
+        {"preserveResourcesOnDeletion": True},
+        {"placement": {"spreadConstraints": two_clusters}},
+    )
     changes: tuple[Object, ...] = (
         {} if is_ordered else {"placement": {"clusterAffinity": _changed_affinity(draw)}},
         {"placement": {"clusterTolerations": [{"key": TAINT, "operator": "Exists"}]}},
         {"suspension": draw.choice(({"dispatching": True}, on_one))},
         {"failover": {"cluster": {"purgeMode": "Directly"}}},
+        draw.choice(of_jobs) if name.endswith("-jobs") else {},
     )
     await system.merge(kinds.POLICIES, (NAMESPACE, name), {"spec": draw.choice((changes[0], *changes))})
     await asyncio.sleep(draw.choice((5, 60, 240)))

@@ -45,13 +45,15 @@ class BindingState:
     """Whether it is of a Deployment, whose replicas Karmada divides."""
     copies: int = 1
     """How often its template runs while the number of its clusters is not known; of a Deployment its replicas."""
+    goes_to_several: bool = False
+    """Whether its placement allows copies in several clusters."""
     affinity: dict[str, Any] = field(default_factory=dict)
     """The affinity to clusters in its placement, empty for all clusters."""
 
     def may_run_on(self, cluster: str) -> bool:
-        """Return whether its placement certainly allows *cluster*; of its affinities only names are read."""
+        """Return whether its placement certainly allows *cluster* alone; of its affinities only names are read."""
         rules = {name: value for name, value in self.affinity.items() if value}
-        if not rules.keys() <= {"clusterNames", "exclude"}:
+        if self.goes_to_several or not rules.keys() <= {"clusterNames", "exclude"}:
             return False
         return cluster in rules.get("clusterNames", [cluster]) and cluster not in rules.get("exclude", ())
 
@@ -143,6 +145,10 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         is_divided=is_divided,
         copies=spec.get("replicas", 0) if is_divided else 1,
         silent=tuple(name for name, phase in phases.items() if not phase),
+        goes_to_several=any(
+            constraint.get("maxGroups", 1) > 1
+            for constraint in (spec.get("placement") or {}).get("spreadConstraints") or ()
+        ),
         affinity=_affinity(spec.get("placement") or {}),
     )
 
