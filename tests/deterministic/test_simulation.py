@@ -152,8 +152,10 @@ def test_judge_sees_unknown_external_usage(monkeypatch):
     def update_without_usage(usage: ClusterUsage, cluster: Cluster, *more: int) -> None:
         update(usage, replace(cluster, used={}), *more)
 
-    result = violations_with(monkeypatch, ClusterUsage, "update", update_without_usage)
-    assert "I1" in kinds_of(result.violations)
+    monkeypatch.setattr(ClusterUsage, "update", update_without_usage)
+    chosen = [Operation(at, "fill-cluster", at) for at in range(1, 9)]
+    chosen += [Operation(60 + at / 10, "submit-job", at) for at in range(60)]
+    assert "I1" in kinds_of(run(4, 1, chosen=chosen, active=200).violations)
 
 
 def test_judge_sees_plans_without_end(monkeypatch):
