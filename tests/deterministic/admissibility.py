@@ -98,9 +98,11 @@ class AdmissibilityChecker:
             is_moved = [*binding.clusters] != admitted_to or bool(binding.record.get("clustersChangedAt"))
             if not binding.holds or binding.suspended or binding.is_divided or binding.is_terminating:
                 continue
+            has_run = bool({*binding.running, *binding.ended} & {*binding.clusters})
             for name in binding.clusters:
                 cluster = self._now.get((kinds.CLUSTERS, ("", name)))
-                if not is_moved or name in {*binding.running, *binding.ended, *binding.silent}:
+                # A copy may be added to one that runs, which an eviction would stop.
+                if not is_moved or has_run or name in binding.silent:
                     continue
                 if cluster is not None and is_ready(cluster) and _exceeds(usage, binding, name, at):
                     found[binding.uid, name] = f"R1 {key[1]} stays on {name}, where it does not fit,"
