@@ -79,7 +79,8 @@ def test_suspension_survives_policy_changes(harness):
 def test_suspended_dispatching_delays_an_admitted_job(harness):
     harness.propagate(suspension={"dispatching": True})
     harness.admit("train", "member1")
-    harness.wait_for_conditions(Scheduled="Success", FullyApplied="FullyAppliedFailed")
+    harness.wait_for_conditions(Scheduled="Success")
+    harness.wait(lambda: harness.works_of("train"), "its work")
     assert harness.works_of("train")[0]["spec"]["suspendDispatching"]
     assert harness.phase() is None
     harness.change_policy(suspension=None)

@@ -31,6 +31,8 @@ def test_queued_binding_is_scheduled_though_suspended(harness):
     harness.label("member2", pool=pool)
     harness.wait_for_targets("member1", "member2")
     assert harness.binding()["spec"]["suspension"] == {"scheduling": True}
+    # A Work that is created after the binding has lost its clusters stays behind.
+    harness.wait(lambda: harness.works_of("train") and harness.works_of("train", "member2"), "its works")
     harness.evict()
     harness.wait(lambda: not harness.works_of("train") and not harness.works_of("train", "member2"), "cleared")
     assert harness.targets() == []
