@@ -17,6 +17,7 @@ from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD
 from tests.rig.history import Change
 from tests.rig.invariants import Evidence, violations
+from tests.rig.observed_usage import ObservedUsage
 
 
 @dataclass
@@ -378,3 +379,21 @@ def test_permitted_history_has_no_violation(act):
     history = HistoryBuilder()
     act(history)
     assert violations(Evidence(history.changes, classes={"low": 5, "high": 9})) == []
+
+
+def test_more_and_smaller_replicas_share_what_is_charged():
+    history, usage = HistoryBuilder(), ObservedUsage()
+    for cpu, replicas in (("500m", 2), ("250m", 2), ("250m", 4)):
+        container = {"resources": {"requests": {"cpu": cpu}}}
+        spec = {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
+        history.change("deployments", "web", {"metadata": {"name": "web", "namespace": "ns"}, "spec": spec})
+        binding = seed.binding("ns", "web", "t")
+        binding["metadata"] |= {"uid": "u-web", "namespace": "ns"}
+        binding["metadata"]["annotations"][RECORD] = json.dumps({"uid": "u-web", "queue": "q", "charge": {"cpu": "1"}})
+        binding["spec"] |= {"replicas": replicas, "clusters": [{"name": "m1", "replicas": replicas}]}
+        binding["spec"]["suspension"] = {"scheduling": False}
+        binding["spec"]["resource"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
+        history.change("resourcebindings", "web-deployment", binding)
+    for change in history.changes:
+        usage.apply(change)
+    assert usage.held_on("m1")["cpu"] == 1

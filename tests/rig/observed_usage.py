@@ -104,7 +104,7 @@ class ObservedUsage:
             self._decided.pop(before.uid, None)
         if after is not None:
             is_new = after.uid not in self.charges or after.is_admitted_since(before)
-            self.copies[after.uid] = max(after.copies, 0 if is_new else self.copies.get(after.uid, 0))
+            self._follow_copies(after, 0 if is_new else self.copies.get(after.uid, 0))
             if after.is_finished:
                 self._resized.add(after.uid)
             if after.is_admitted_since(before):
@@ -114,6 +114,16 @@ class ObservedUsage:
                 self._placed_at[after.uid] = change.at
                 self._resized.add(after.uid)
             self.bindings[change.key] = after
+
+    def _follow_copies(self, binding: BindingState, known: int) -> None:
+        """Remember the most replicas; more than *known* share what a Deployment with smaller pods is charged (D7)."""
+        self.copies[binding.uid] = max(binding.copies, known)
+        if binding.is_divided and binding.copies > known > 0:
+            present = self.requests_of(binding)
+            self.charges[binding.uid] = {
+                name: max(amount * known / binding.copies, min(amount, present.get(name, Fraction(0))))
+                for name, amount in self.charges[binding.uid].items()
+            }
 
     def _requests_at_admission(self, binding: BindingState, at: float) -> requests.Amounts:
         """Return the requests that *binding* was admitted with, which a resize within the lag may have changed."""
