@@ -100,7 +100,7 @@ class ControllerMetrics:
     ) -> None:
         """Export the caches at each scrape, and while this process *leads* the present state.
 
-        *state* returns the engine's state in use.
+        *engine* returns the engine in use.
         """
         self.registry.register(StateCollector(engine, store, caches, leads=leads, more=self._of_controllers))
 

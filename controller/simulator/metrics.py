@@ -63,7 +63,7 @@ class IdleCapacity:
         }
 
     def read(self, engine: Engine, now: int) -> None:
-        """Use *state* from *now* on."""
+        """Use *engine* from *now* on."""
         self.close(now)
         if engine.queue_shares is None:
             return
@@ -141,7 +141,7 @@ class AdvanceReservationCosts:
         self._read_at = 0
 
     def read(self, engine: Engine, now: int) -> None:
-        """Use *state* from *now* on."""
+        """Use *engine* from *now* on."""
         self.close(now)
         reservations = engine.policy.advance_reservations
         blocking = blocking_reservations(engine.pending) if reservations else frozenset()

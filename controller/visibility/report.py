@@ -56,7 +56,7 @@ def queues_of(engine: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage
 
 
 def describe(engine: Engine, workload: Workload, scan: Scan) -> VisibleWorkload:
-    """Return what a reader of its namespace may know of *workload*; *scan* is one of *state*."""
+    """Return what a reader of its namespace may know of *workload*; *scan* is one of *engine*."""
     admission = workload.admission if workload.state is WorkloadState.ADMITTED else None
     shown = VisibleWorkload(
         kind=workload.kind,

@@ -69,7 +69,7 @@ class Scan:
         return self._ordered[namespace]
 
     def position(self, engine: Engine, workload: Workload) -> int:
-        """Return the position of a pending workload of *state* in its queue, counted from 1.
+        """Return the position of a pending workload of *engine* in its queue, counted from 1.
 
         A queue that must be sorted for it is sorted once for all requests that share the scan.
         """
@@ -93,7 +93,7 @@ class Scanner:
         self._latest: tuple[float, ref[Engine], Scan] | None = None
 
     async def scan(self, engine: Engine) -> Scan:
-        """Return a scan of *state*; with few workloads it is at most a second old. Concurrent callers share one."""
+        """Return a scan of *engine*; with few workloads it is at most a second old. Concurrent callers share one."""
         async with self._lock:
             if self._latest is not None:
                 until, scanned, latest = self._latest

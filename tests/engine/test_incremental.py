@@ -248,7 +248,7 @@ class RandomRun:
 
 
 def fresh(engine: Engine, now: int) -> Engine:
-    """Return a state built from the objects of *state* and the observed usage of its clusters."""
+    """Return an engine built from the objects of *engine* and the observed usage of its clusters."""
     built = Engine(engine.policy)
     for workload in engine.workloads.values():
         built.workload_changed(workload, now)

@@ -125,7 +125,7 @@ def take_snapshot(
 def plan_snapshot(
     store: Store, engine: Engine, now: int, configuration: ActiveConfiguration, run_times: RunTimes
 ) -> Snapshot:
-    """Plan one scheduling cycle of *state*, which has all objects of *store*, and return the snapshot with the plan."""
+    """Plan one cycle of *engine*, which has all objects of *store*, and return the snapshot with the plan."""
     current, history = current_usage(engine), take_history(engine)
     plan = engine.plan(now)
     known = run_times if len(run_times) else None

@@ -106,7 +106,7 @@ class CapacitySnapshot:
 def capacity_snapshot(
     engine: Engine, configuration: VolcanoGlobalConfiguration, data_of: DataOf
 ) -> CapacitySnapshot | None:
-    """Return the capacity of the clusters and queues of *state*, ``None`` before its first cycle."""
+    """Return the capacity of the clusters and queues of *engine*, ``None`` before its first cycle."""
     if engine.queue_shares is None:
         return None
     queue_usage = engine.queue_shares.quota

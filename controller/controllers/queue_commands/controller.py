@@ -371,7 +371,7 @@ def command_dependencies(
     may_write: Callable[[], bool],
     record_event: Callable[[EventMessage], None],
 ) -> CommandDependencies:
-    """Return the dependencies, from *store* and *state*; before the first plan the running workloads are not known."""
+    """Return the dependencies; before the first plan of the engine the running workloads are not known."""
     return CommandDependencies(
         may_write=lambda: may_write() and engine().queue_shares is not None,
         has_workloads=lambda name: any(

@@ -82,7 +82,7 @@ class DecisionLog:
         self._writer.stop(timeout)
 
     def start_file(self, engine: Engine, now: int) -> None:
-        """Start a new file for *state*, which is empty."""
+        """Start a new file for *engine*, which is empty."""
         self._lost_at = None
         self._writer.put(NewFile(self._header(engine, now, is_whole=True)))
 
@@ -90,7 +90,7 @@ class DecisionLog:
         return Header(engine.policy, now, version("volcano-global"), self._identity, is_whole=is_whole)
 
     def recording_handler(self, engine: Engine) -> EventHandler:
-        """Return the event handler that records events and passes them to *state*."""
+        """Return the event handler that records events and passes them to *engine*."""
         return RecordingHandler(engine, self._put)
 
     def record_plan(self, planned: PlanEntry, records: tuple[DecisionRecord, ...]) -> None:
@@ -98,7 +98,7 @@ class DecisionLog:
         self._put(PlanRecord(planned, records))
 
     def rotate_if_due(self, engine: Engine, now: int) -> None:
-        """Start a file with a snapshot of *state*, if the present one is full or was lost a while ago."""
+        """Start a file with a snapshot of *engine*, if the present one is full or was lost a while ago."""
         if self._lost_at is None:
             is_due = self._writer.is_full
         else:
@@ -195,11 +195,11 @@ class DecisionRecorder:
         self._number = 0
 
     def recording_handler(self, engine: Engine) -> EventHandler:
-        """Return the event handler for the changes of *state*."""
+        """Return the event handler for the changes of *engine*."""
         return engine if self._decision_log is None else self._decision_log.recording_handler(engine)
 
     def start_file(self, engine: Engine, now: int) -> None:
-        """Start a file for *state*, an empty one that replaces the previous state."""
+        """Start a file for *engine*, an empty one that replaces the previous engine."""
         if self._decision_log is not None:
             self._decision_log.start_file(engine, now)
 
@@ -209,7 +209,7 @@ class DecisionRecorder:
             self._decision_log.rotate_if_due(engine, now)
 
     def record_plan(self, engine: Engine, plan: Plan, context: CycleContext) -> None:
-        """Record *plan*, which *state* has just made."""
+        """Record *plan*, which *engine* has just made."""
         builder, is_logged = RecordBuilder(engine), len(plan.waits) <= _MAX_LOGGED_WAITS
         decided = builder.plan_records(plan)
         waits = builder.pending_records(plan.waits) if is_logged or self._decision_log is not None else []
