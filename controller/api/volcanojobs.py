@@ -78,8 +78,8 @@ class LifecyclePolicy(PassthroughModel):
     timeout: str | None = None
 
 
-def _action(policies: Iterable[LifecyclePolicy]) -> str | None:
-    """Return what happens once a task has completed: the first policy for that event decides."""
+def _action_on_completion(policies: Iterable[LifecyclePolicy]) -> str | None:
+    """Return the action once a task has completed: that of the first policy for this event, as in Volcano."""
     events = {"TaskCompleted", "*"}
     return next((one.action for one in policies if events.intersection((one.event, *(one.events or ())))), None)
 
@@ -203,7 +203,10 @@ class JobSpec(PassthroughModel):
     @property
     def completing_tasks(self) -> tuple[bool, ...]:
         """Whether each task completes the job once its pods have succeeded, by a policy of its own or of the job."""
-        return tuple(_action((*(task.policies or ()), *(self.policies or ()))) == "CompleteJob" for task in self.tasks)
+        return tuple(
+            _action_on_completion((*(task.policies or ()), *(self.policies or ()))) == "CompleteJob"
+            for task in self.tasks
+        )
 
     @property
     def is_single_instance(self) -> tuple[bool, ...]:

@@ -4,6 +4,7 @@ Pure and level-triggered: earlier decisions are in the HyperJob's status, and th
 objects. A split stays while a part has started and the spec is unchanged; a part in a terminal phase never leaves it.
 """
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -147,26 +148,29 @@ def _complete_jobs(
     A task completes its job by a policy, as in one Volcano Job, once all parts with pods of the task have completed. A
     part of *known* that fails at the same time, as its pods lose their leader, counts as completed.
     """
-    templates = {job.name: job.template_spec for job in hyperjob.spec.replicated_jobs}
+    parts_of = defaultdict[str, list[PartStatus]](list)
+    for part in parts:
+        parts_of[part.replicated_job].append(part)
     completed_by = {
-        name: next(_completing_parts(template, [part for part in parts if part.replicated_job == name]), "")
-        for name, template in templates.items()
+        job.name: next(_completing_parts(job.template_spec, parts_of[job.name]), "")
+        for job in hyperjob.spec.replicated_jobs
+        if job.name in parts_of
     }
-    return tuple(
-        part.model_copy(update={"phase": "Completed", "completed_by": by})
-        if before.phase not in TERMINAL
-        and part.phase != "Completed"
-        and (by := completed_by.get(part.replicated_job, ""))
-        else part
-        for before, part in zip(known, parts, strict=True)
-    )
+    result = []
+    for before, part in zip(known, parts, strict=True):
+        by = completed_by.get(part.replicated_job, "")
+        is_stopped = by and before.phase not in TERMINAL and part.phase != "Completed"
+        result.append(part.model_copy(update={"phase": "Completed", "completed_by": by}) if is_stopped else part)
+    return tuple(result)
 
 
 def _completing_parts(template: JobSpec, parts: Sequence[PartStatus]) -> Iterator[str]:
     """Yield the first part with each task that has completed its job."""
     for index, completes in enumerate(template.completing_tasks):
+        if not completes:
+            continue
         own = [part for part in parts if len(part.pods) == len(template.tasks) and part.pods[index]]
-        if completes and own and all(part.phase == "Completed" for part in own):
+        if own and all(part.phase == "Completed" for part in own):
             yield own[0].name
 
 
