@@ -34,7 +34,7 @@ class AssumedEviction:
     self_caused: bool = False
     """Its user caused the eviction (P4)."""
     failed_clusters: tuple[ClusterName, ...] = ()
-    """Clusters of this eviction where it did not start itself; at the others it failed earlier."""
+    """Those of the excluded clusters where it did not start this time; in the others it failed earlier."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -92,7 +92,7 @@ class SharedStartFailures:
         self.changed_namespaces.update(namespace for namespace, _ in changed)
 
     def retry(self, uid: WorkloadUid, failed: Iterable[ClusterName]) -> None:
-        """Let the next record of *uid* count again for the clusters where it was retried and *failed* to start."""
+        """Let the next record of *uid* count again for the clusters where it has *failed* to start once more."""
         if uid in self._expired:
             self._expired[uid].difference_update(failed)
 
@@ -186,7 +186,8 @@ class StartFailures:
     ) -> ExcludedClusters:
         """Return where a workload is not tried: where it, or an equal one of its namespace, did not start.
 
-        The failures of others concern only workloads that are not admitted.
+        Its own failures are shared with equal workloads from then on; those of others concern only workloads that are
+        not admitted.
         """
         runs_on, recorded = self._clusters_with_runs(binding), recorded_exclusions(binding, outcomes)
         own = self.excluded_clusters(binding.uid, {} if self.has_run(binding) else recorded)
@@ -224,7 +225,7 @@ class StartFailures:
         return self._excluded.get(uid, {})
 
     def retry(self, uid: WorkloadUid, failed: Iterable[ClusterName]) -> None:
-        """Let the next recorded exclusions of *uid* count as written, those of others where it *failed* to start."""
+        """Let the next record of *uid* count as written, for equal workloads only where it has *failed* to start."""
         self._changed.pop(uid, None)
         self.shared.retry(uid, failed)
 

@@ -244,7 +244,7 @@ class Store(ObjectCollections):
         if isinstance(outcome, AssumedEviction):
             self.start_failures.retry(uid, outcome.failed_clusters)
             if (binding := self._by_uid.get(uid)) is not None:
-                # A workload may end in one of the clusters before the write is observed.
+                # Shares the failed start now: a workload may end in one of the clusters before the write is observed.
                 self._exclusions(binding)
 
     def _resend(self, uid: WorkloadUid) -> None:

@@ -41,7 +41,7 @@ class StartupBackoff:
     moved_to: tuple[ClusterName, ...] = ()
     """The clusters to which others moved the failed workload, where its gang minimum does not fit."""
     failed_clusters: tuple[ClusterName, ...] = ()
-    """The clusters on which it did not start itself this time."""
+    """Those of the excluded clusters on which it did not start this time."""
 
     @property
     def message(self) -> str:

@@ -196,10 +196,10 @@ class StartupChecks:
                 back_off = StartupBackoff(
                     now,
                     until,
-                    tuple(sorted(_excluded_before(workload) | failed_clusters)),
-                    is_at_fault,
-                    moved_clusters,
-                    tuple(sorted(failed_clusters)),
+                    excluded_clusters=tuple(sorted(_excluded_before(workload) | failed_clusters)),
+                    caused_failure=is_at_fault,
+                    moved_to=moved_clusters,
+                    failed_clusters=tuple(sorted(failed_clusters)),
                 )
                 self._assume(with_startup_backoff(workload, back_off), now)
                 yield Evict(workload, reason, back_off=back_off)
