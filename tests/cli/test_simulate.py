@@ -83,8 +83,17 @@ def test_job_without_run_time_takes_the_default_with_a_note(simulate):
     documents = *WORLD, job("j", units(1), queue="a")
     ended = simulate(*documents)
     assert ended.answer["summary"]["makespan"] == 600
-    assert ended.err == f"note: 1 job without the annotation {RUNTIME} is assumed to run 600s (--runtime)\n"
+    without = f"without the annotation {RUNTIME} and without spec.runningEstimate"
+    assert ended.err == f"note: 1 job {without} is assumed to run 600s (--runtime)\n"
     assert simulate(*documents, options=("-o", "json", "--runtime", "90s")).answer["summary"]["makespan"] == 90
+
+
+@pytest.mark.parametrize(("annotations", "seconds"), [({}, 7200), ({RUNTIME: "90s"}, 90)])
+def test_job_without_annotation_runs_as_long_as_its_estimate(simulate, annotations, seconds):
+    estimated = job("j", units(1), queue="a", annotations=annotations)
+    estimated["spec"]["runningEstimate"] = "2h"
+    ended = simulate(*WORLD, estimated)
+    assert (ended.answer["summary"]["makespan"], ended.err) == (seconds, "")
 
 
 def test_running_job_continues_for_its_remaining_run_time(simulate):

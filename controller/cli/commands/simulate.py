@@ -29,8 +29,8 @@ HELP = """
 Simulate jobs on virtual time and print statistics: waiting times, utilisation and fairness.
 
 Files are those of plan. The annotation volcano-global.io/submit is the time at which a job is submitted (90s after the
-start; at the start if missing), volcano-global.io/runtime is its run time. Clusters, queues and the
-VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
+start; at the start if missing), volcano-global.io/runtime is its run time, by default spec.runningEstimate. Clusters,
+queues and the VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
 
 \b
 Examples:
@@ -76,7 +76,9 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
     runtime: Annotated[
         int | None,
         typer.Option(
-            parser=_parse_duration, metavar="TIME", help="Run time of jobs without an annotation; by default 10m."
+            parser=_parse_duration,
+            metavar="TIME",
+            help="Run time of jobs without annotation and estimate; by default 10m.",
         ),
     ] = None,
     writes: Annotated[

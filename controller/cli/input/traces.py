@@ -1,10 +1,10 @@
-"""Reads a trace for the simulator from manifests, with submission and run times from annotations."""
+"""Reads a trace for the simulator from manifests, with submission and run times from annotations and estimates."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
-from controller.cache.objects import TemplateKey, group_kind
+from controller.cache.objects import CachedTemplate, TemplateKey, group_kind
 from controller.cache.store import Store
 from controller.cli.errors import InputError
 from controller.cli.input.default_bindings import template_key
@@ -40,8 +40,8 @@ def read_trace(
 ) -> TraceFile:
     """Return the trace of *manifests* after *changes*, starting at *now*, or raise `InputError`.
 
-    A job without a run time takes *runtime*. A job without a submission time is pending
-    at the start and keeps its age.
+    A job without a run time takes its ``spec.runningEstimate``, and *runtime* without one. A job without a submission
+    time is pending at the start and keeps its age.
     """
     state = offline_state(manifests, now, strict=strict, changes=changes)
     engine = Engine()
@@ -82,7 +82,9 @@ class _AnnotationReader:
         if self._untimed:
             jobs, are = ("1 job", "is") if self._untimed == 1 else (f"{self._untimed} jobs", "are")
             assumed = f"assumed to run {format_duration(self._runtime)} (--runtime)"
-            yield InputNote(f"{jobs} without the annotation {RUNTIME_ANNOTATION} {are} {assumed}")
+            yield InputNote(
+                f"{jobs} without the annotation {RUNTIME_ANNOTATION} and without spec.runningEstimate {are} {assumed}"
+            )
 
     def submission(self, workload: Workload, store: Store) -> Submission:
         """Return *workload* with its times; an admitted one has run since its admission."""
@@ -91,6 +93,8 @@ class _AnnotationReader:
         )
         at = self._span(template, SUBMIT_ANNOTATION)
         runtime = self._span(template, RUNTIME_ANNOTATION)
+        if runtime is None:
+            runtime = 1000 * _running_estimate(workload, store) or None
         if runtime is None:
             self._untimed += workload.state is not WorkloadState.FINISHED
             runtime = self._runtime
@@ -113,12 +117,22 @@ class _AnnotationReader:
             return None
 
 
+def _running_estimate(workload: Workload, store: Store) -> int:
+    """Return the ``spec.runningEstimate`` of a workload in seconds, 0 without one."""
+    template = _template(workload, store)
+    return template.running_estimate if template else 0
+
+
 def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
     """Return the pods of a workload, none if they are unknown."""
     if workload.requirements.replicas:
         return (PodSet(workload.requirements.replicas, workload.requirements.replica_requests),)
-    binding = store.binding(workload.uid)
-    template = store.template(binding) if binding else None
+    template = _template(workload, store)
     if template is None or template.requests is None or template.requests.job is None:
         return ()
     return tuple(PodSet(task.count, pod_request(task.pod)) for task in template.requests.job.tasks if task.count)
+
+
+def _template(workload: Workload, store: Store) -> CachedTemplate | None:
+    binding = store.binding(workload.uid)
+    return store.template(binding) if binding else None
