@@ -177,6 +177,17 @@ def test_empty_selection_is_not_reported_as_an_empty_list(run, state, arguments,
     assert run(*arguments, "-f", state).out == f"{text}\n"
 
 
+@pytest.mark.parametrize(
+    ("parent", "names"), [("org", ["j1", "j2"]), ("root", ["j1", "j2", "j3", "lost"]), ("x", ["j1"])]
+)
+def test_queue_selects_the_workloads_of_queues_below_it(run, tmp_path, parent, names):
+    tree = queue("org"), queue("x", parent="org"), queue("y", parent="org"), queue("other")
+    queues = {"j1": "x", "j2": "y", "j3": "other", "lost": "gone"}
+    path = write(tmp_path, *tree, *(job(name, {"cpu": "1"}, queue=of) for name, of in queues.items()))
+    ended = run("pending", "--queue", parent, "-f", path, "-o", "json")
+    assert sorted(workload["name"] for workload in ended.answer["pending"]) == names
+
+
 def test_unknown_queue_is_reported_with_the_number_of_queues(run, tmp_path):
     path = write(tmp_path, *map(queue, "abcdefg"))
     assert run("queues", "nothing", "-f", path).err == (

@@ -91,7 +91,9 @@ SortBy = Annotated[
     str | None, typer.Option("--sort-by", metavar="FIELD", help="Sort by a field of the JSON, such as allocated.cpu.")
 ]
 NextCycle = Annotated[bool, typer.Option("--next-cycle", help="Also print what the next scheduling cycle would do.")]
-OfQueue = Annotated[str | None, typer.Option("-q", "--queue", help="Only the workloads of this queue.")]
+OfQueue = Annotated[
+    str | None, typer.Option("-q", "--queue", help="Only the workloads of this queue and those below it.")
+]
 
 
 WhatIfChanges = Annotated[

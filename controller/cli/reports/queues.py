@@ -9,7 +9,7 @@ from controller.api.quantity import parse_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_short, quantities
 from controller.cli.render.queues import NextCycle, QueueReport, Queues, QueueShareReport
-from controller.cli.reports.selection import Selection
+from controller.cli.reports.selection import Selection, queues_below
 from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
@@ -200,7 +200,7 @@ def queue_report(
         limited=share_report.limited,
         share=share_report.share,
         reachable=None if within is None else quantities(within, share_report.fair_share),
-        next_cycle=_next_cycle(snapshot, name, node) if with_next_cycle else None,
+        next_cycle=_next_cycle(snapshot, name) if with_next_cycle else None,
     )
 
 
@@ -211,9 +211,9 @@ def _is_limited(quota: Quota, node: Node, resource: str) -> bool:
     return quota.limits[node.name].limit.get(resource, 0) < quota.limits[ROOT].limit.get(resource, 0)
 
 
-def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextCycle:
+def _next_cycle(snapshot: Snapshot, name: QueueName) -> NextCycle:
     share_report = queue_share_report(snapshot, name)
-    subtree = _counted_queues(snapshot, name, node)
+    subtree = queues_below(snapshot, name)
     decisions = [decision for decision in snapshot.plan.decisions if decision.workload.queue in subtree]
     admitted = sum(isinstance(decision, Admit) for decision in decisions)
     return NextCycle(
@@ -223,20 +223,6 @@ def _next_cycle(snapshot: Snapshot, name: QueueName, node: Node | None) -> NextC
         allocated=share_report.allocated,
         share=share_report.share,
     )
-
-
-def _counted_queues(snapshot: Snapshot, name: QueueName, node: Node | None) -> set[QueueName]:
-    """Return the queues that the numbers of *name* include: those of the root are of all queues, also unknown ones."""
-    if name == ROOT:
-        decided = {decision.workload.queue for decision in snapshot.plan.decisions}
-        return decided | set(snapshot.engine.queues_with_pending())
-    return set(_subtree(node)) if node else {name}
-
-
-def _subtree(node: Node) -> Iterator[QueueName]:
-    yield node.name
-    for child in node.children:
-        yield from _subtree(child)
 
 
 def borrowing_notes(snapshot: Snapshot) -> Iterator[str]:

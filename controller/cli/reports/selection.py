@@ -59,7 +59,7 @@ class Selection:
         )
 
     def of_workloads(self, queue: str | None, namespace: str | None) -> "Selection":
-        """Return the selection of the workloads of one queue and one namespace; ``None`` or no text for all."""
+        """Return the selection of the workloads of a queue, and those below it, in a namespace; ``None`` for all."""
         return replace(self, queue=QueueName(without_kind(queue)) if queue else None, namespace=namespace)
 
     @property
@@ -69,8 +69,10 @@ class Selection:
 
     def workloads(self, snapshot: Snapshot) -> Callable[[Workload], bool]:
         """Return whether a workload is selected; raise `NotFoundError` for a queue that does not exist."""
+        queues = None
         if self.queue is not None:
             require_queue(self.queue, {*snapshot.engine.queues, *snapshot.engine.queues_with_pending(), ROOT})
+            queues = queues_below(snapshot, self.queue)
         wanted = set(map(split_name, self.names))
         selected = self.templates(self.labels, snapshot) if self.labels and self.templates else None
         unknown = wanted - {
@@ -82,7 +84,7 @@ class Selection:
             within, name = min(unknown)
             raise NotFoundError(f"workload {f'{within}/' if within else ''}{name} does not exist")
         return lambda workload: (
-            self.queue in {None, workload.queue}
+            (queues is None or workload.queue in queues)
             and self.namespace in {None, workload.namespace}
             and (not wanted or bool({("", workload.name), (workload.namespace, workload.name)} & wanted))
             and (selected is None or (workload.kind, workload.namespace, workload.name) in selected)
@@ -123,6 +125,14 @@ class Selection:
         if all(key == _WITHOUT_VALUE for key, _ in keyed):
             _suggest_resource([item for _, item in keyed], self.sort_by)
         return tuple(item for _, item in sorted(keyed, key=lambda pair: pair[0]))
+
+
+def queues_below(snapshot: Snapshot, name: QueueName) -> set[QueueName]:
+    """Return a queue and those below it; of the root all queues, also unknown ones of workloads."""
+    if name == ROOT:
+        return {workload.queue for workload in snapshot.engine.workloads.values()} | set(snapshot.engine.queues)
+    node = snapshot.shares.quota.tree.nodes.get(name)
+    return {below.name for below in node.subtree()} if node else {name}
 
 
 def require_queue(name: str, known: Iterable[str]) -> None:

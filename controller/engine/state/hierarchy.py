@@ -85,12 +85,15 @@ class Node:
             yield node
             node = node.parent
 
+    def subtree(self) -> "Iterator[Node]":
+        """Yield this node and those below it."""
+        yield self
+        for child in self.children:
+            yield from child.subtree()
+
     def leaves(self) -> "Iterator[Node]":
         """Yield the leaves below this node, or the node itself where it is one."""
-        if self.is_leaf:
-            yield self
-        for child in self.children:
-            yield from child.leaves()
+        return (node for node in self.subtree() if node.is_leaf)
 
     @property
     def branch(self) -> "Node":
