@@ -1,20 +1,17 @@
 """An API server in memory and the product's client for it, whose requests are recorded and of which one may fail."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterable
-from datetime import UTC, datetime
 from typing import Any
 
 from controller.api.keys import Resource
 from controller.kube.client import Api
 from tests.deterministic.apiserver import ApiServer
-from tests.deterministic.clock import EPOCH
 from tests.deterministic.network import Call, Network, NoFaults, Route
 from tests.deterministic.objects import Kind
 from tests.deterministic.processes import client
 from tests.deterministic.reads import Response
-from tests.deterministic.worlds import request
+from tests.deterministic.worlds import numbered_uids, request, timestamp
 
 
 class Traffic(NoFaults):
@@ -52,12 +49,7 @@ class Traffic(NoFaults):
 
 def memory_server(kinds: Iterable[Kind], clock: Callable[[], float]) -> ApiServer:
     """Return a server of these *kinds*; *clock* returns seconds since the start."""
-    numbers = itertools.count(1)
-
-    def now() -> str:
-        return datetime.fromtimestamp(EPOCH + int(clock()), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-
-    return ApiServer(kinds, now=now, uid=lambda: f"00000000-0000-4000-8000-{next(numbers):012x}")
+    return ApiServer(kinds, now=lambda: timestamp(int(clock())), uid=numbered_uids())
 
 
 class MemoryControlPlane:

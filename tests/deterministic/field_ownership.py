@@ -12,7 +12,6 @@ from tests.deterministic.field_types import (
     Path,
     Paths,
     Type,
-    check_type,
     compare,
     fields_of,
     merge,
@@ -20,10 +19,9 @@ from tests.deterministic.field_types import (
     with_declared,
 )
 
-_MAX_UPDATERS = 10
 _UNOWNED = {("f:apiVersion",), ("f:kind",), ("f:metadata",)} | {
     ("f:metadata", f"f:{name}")
-    for name in ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion", "selfLink")
+    for name in ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion")
 }
 
 
@@ -90,35 +88,15 @@ class Write:
 
 
 def after_update(write: Write, ownership: Ownership, before: Mapping[str, Any], after: Mapping[str, Any]) -> Ownership:
-    """Return the owners after an object changed from *before* to *after* without apply.
-
-    Raises ``FieldTypeError`` if *after* has fields of another type.
-    """
+    """Return the owners after an object changed from *before* to *after* without apply."""
     schema, by = write.schema, write.by
-    check_type(schema.type, after, repeated=True)
     removed, modified, added = (schema.filtered(paths) for paths in compare(schema.type, before, after))
     changed = modified | added
     owned = {manager: Owned(paths - removed - changed, time) for manager, (paths, time) in ownership.items()}
     if taken := changed - _UNOWNED:
         previous = owned[by].paths if by in owned else frozenset()
         owned[by] = Owned(previous | taken, write.now)
-    return _capped({manager: entry for manager, entry in owned.items() if entry.paths})
-
-
-def _capped(owned: dict[Manager, Owned]) -> Ownership:
-    """Return *owned* with the oldest updates in one entry, if there are many."""
-    updaters = sorted(
-        (manager for manager in owned if manager.operation == "Update"),
-        key=lambda manager: (owned[manager].time, manager.identifier),
-    )
-    excess = len(updaters) - _MAX_UPDATERS
-    if excess <= 0:
-        return owned
-    oldest = updaters[: excess + 1]
-    paths = frozenset().union(*(owned.pop(manager).paths for manager in oldest[:-1]))
-    last = owned.pop(oldest[-1])
-    owned[Manager("ancient-changes", "Update", oldest[0].api_version)] = Owned(paths | last.paths, last.time)
-    return owned
+    return {manager: entry for manager, entry in owned.items() if entry.paths}
 
 
 def apply_fields(
@@ -127,11 +105,9 @@ def apply_fields(
     """Return *live* with the *applied* fields set, or ``None`` if it stays equal, and the owners after that.
 
     Fields that the manager applied before, and now omits, are removed unless another manager owns them.
-    Raises ``ApplyConflictError`` if *force* is not set and a field changes that another manager owns, and
-    ``FieldTypeError`` if *applied* has fields of another type.
+    Raises ``ApplyConflictError`` if *force* is not set and a field changes that another manager owns.
     """
     schema, by = write.schema, write.by
-    check_type(schema.type, applied, repeated=False)
     result = merge(schema.type, live, applied)
     paths = schema.filtered(fields_of(schema.type, applied))
     last, time = ownership.get(by, (frozenset(), ""))

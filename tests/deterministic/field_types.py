@@ -1,8 +1,9 @@
 """Types of fields for server-side apply: the fields of an object, their comparison, merge and removal.
 
-These functions give the results of sigs.k8s.io/structured-merge-diff, special cases of empty, null and repeated values
-included. A path has one element for each step: ``f:name`` for a member of an object, ``k:{"uid":"u1"}`` for an item of
-a list with keys, and ``v:"x"`` for an item of a set, as in ``managedFields``.
+These functions give the results of sigs.k8s.io/structured-merge-diff, special cases of empty and null values included,
+for objects of the declared types whose lists repeat no item. A path has one element for each step: ``f:name`` for a
+member of an object, ``k:{"uid":"u1"}`` for an item of a list with keys, and ``v:"x"`` for an item of a set, as in
+``managedFields``.
 """
 
 import json
@@ -33,8 +34,7 @@ class MapType:
 
     def member(self, name: str) -> "Type":
         member = self.fields.get(name, self.element)
-        if member is None:
-            raise FieldTypeError(f".{name}: field not declared in schema")
+        assert member, f"field {name} is not declared"
         return member
 
 
@@ -50,8 +50,7 @@ class ListType:
         return f"k:{_json({self.key: item.get(self.key, '')})}" if self.key else f"v:{_json(item)}"
 
 
-Scalar = Literal["numeric", "string", "boolean", "untyped"]
-Form = MapType | ListType | Scalar
+Form = MapType | ListType | Literal["scalar"]
 
 
 @dataclass(eq=False)
@@ -60,7 +59,7 @@ class Type:
 
     map: MapType | None = None
     list: ListType | None = None
-    scalar: Scalar | None = None
+    scalar: Literal["scalar"] | None = None
 
     def form(self, value: Any) -> tuple[Form, bool]:
         """Return the form of *value*, and whether it is known; for null and a wrong value it is the first one."""
@@ -78,26 +77,22 @@ class Type:
         return first, [self.map, self.list, self.scalar].count(None) == 2
 
 
-class FieldTypeError(Exception):
-    """A value is not of its declared type."""
-
-
 def free_form() -> Type:
     """Return the type of JSON without a declared type: its objects are merged, its lists are replaced."""
-    atomic = Type(MapType({}, None, atomic=True), None, "untyped")
+    atomic = Type(MapType({}, None, atomic=True), None, "scalar")
     atomic.list = ListType(atomic)
     assert atomic.map
     atomic.map.element = atomic
-    free = Type(MapType({}, None), ListType(atomic), "untyped")
+    free = Type(MapType({}, None), ListType(atomic), "scalar")
     assert free.map
     free.map.element = free
     return free
 
 
-STRING, NUMBER, BOOLEAN = Type(scalar="string"), Type(scalar="numeric"), Type(scalar="boolean")
+SCALAR = Type(scalar="scalar")
 FREE = free_form()
 FREE_OBJECT = Type(MapType({}, FREE))
-STRINGS = Type(MapType({}, STRING))
+MAP = Type(MapType({}, SCALAR))
 
 
 def struct(**fields: Type) -> Type:
@@ -106,25 +101,22 @@ def struct(**fields: Type) -> Type:
 
 
 METADATA = struct(
-    name=STRING,
-    generateName=STRING,
-    namespace=STRING,
-    selfLink=STRING,
-    uid=STRING,
-    resourceVersion=STRING,
-    generation=NUMBER,
-    creationTimestamp=STRING,
-    deletionTimestamp=STRING,
-    deletionGracePeriodSeconds=NUMBER,
-    labels=STRINGS,
-    annotations=STRINGS,
-    finalizers=Type(list=ListType(STRING, atomic=False)),
+    name=SCALAR,
+    namespace=SCALAR,
+    uid=SCALAR,
+    resourceVersion=SCALAR,
+    generation=SCALAR,
+    creationTimestamp=SCALAR,
+    deletionTimestamp=SCALAR,
+    deletionGracePeriodSeconds=SCALAR,
+    labels=MAP,
+    annotations=MAP,
+    finalizers=Type(list=ListType(SCALAR, atomic=False)),
     ownerReferences=Type(list=ListType(Type(MapType({}, FREE, atomic=True)), atomic=False, key="uid")),
-    managedFields=Type(list=ListType(FREE)),
 )
 
 
-_HEAD = {"apiVersion": STRING, "kind": STRING, "metadata": METADATA}
+_HEAD = {"apiVersion": SCALAR, "kind": SCALAR, "metadata": METADATA}
 CUSTOM_OBJECT = Type(MapType({**_HEAD, "spec": FREE_OBJECT, "status": FREE_OBJECT}, FREE))
 """A custom resource whose schema is not known."""
 
@@ -140,52 +132,6 @@ class Comparison(NamedTuple):
     removed: Paths
     modified: Paths
     added: Paths
-
-
-def check_type(of: Type, value: Any, *, repeated: bool, at: str = "") -> None:
-    """Raise ``FieldTypeError`` if *value* is of another type; unless *repeated*, items of sets must differ."""
-    form, _ = of.form(value)
-    if value is None or of is FREE:
-        return
-    if isinstance(form, MapType):
-        if not isinstance(value, dict):
-            raise FieldTypeError(f"{at}: expected map, got {_go(value)}")
-        for name, member in value.items():
-            if name not in form.fields and form.element is None:
-                raise FieldTypeError(f"{at}.{name}: field not declared in schema")
-            check_type(form.member(name), member, repeated=repeated, at=f"{at}.{name}")
-    elif isinstance(form, ListType):
-        if not isinstance(value, list):
-            raise FieldTypeError(f"{at}: expected list, got {_go(value)}")
-        _check_items(form, value if not form.atomic else [], repeated=repeated, at=at)
-    elif not _is_scalar(form, value):
-        wanted = {"numeric": "numeric (int or float)", "untyped": "any scalar"}.get(form, form)
-        raise FieldTypeError(f"{at}: expected {wanted}, got {_go_type(value) if form == 'numeric' else _go(value)}")
-
-
-def _check_items(form: ListType, items: list[Any], *, repeated: bool, at: str) -> None:
-    seen = set()
-    for item in items:
-        check_type(form.element, item, repeated=repeated, at=at)
-        element = form.path_element(item)
-        if element in seen and not repeated:
-            raise FieldTypeError(f"{at}: duplicate entries for key {shown((element,))}")
-        seen.add(element)
-
-
-def known_fields(of: Type, value: Any, at: str = "") -> tuple[Any, list[str]]:
-    """Return *value* without members that are not declared, and their paths."""
-    if not isinstance(value, dict) or not of.map or of is FREE:
-        return value, []
-    known, unknown = {}, []
-    for name, member in value.items():
-        declared = of.map.fields.get(name, of.map.element)
-        if declared is None:
-            unknown.append(f"{at}{name}")
-        else:
-            known[name], inner = known_fields(declared, member, f"{at}{name}.")
-            unknown += inner
-    return known if unknown else value, unknown
 
 
 def fields_of(of: Type, value: Any) -> Paths:
@@ -204,10 +150,9 @@ def _walk(of: Type, value: Any, path: Path) -> Iterator[Path]:
             if member in (None, {}) or name not in form.fields:
                 yield (*path, f"f:{name}")
     elif isinstance(form, ListType) and value is not None:
-        elements = [form.path_element(item) for item in value]
-        for element, item in zip(elements, value, strict=True):
-            if elements.count(element) == 1:
-                yield from _walk(form.element, item, (*path, element))
+        for item in value:
+            element = form.path_element(item)
+            yield from _walk(form.element, item, (*path, element))
             yield (*path, element)
 
 
@@ -242,24 +187,9 @@ def _compare(
 def _compare_items(
     form: ListType, before: Any, after: Any, path: Path, differences: tuple[set[Path], set[Path], set[Path]]
 ) -> None:
-    """Compare items with equal keys; repeated items are compared as one atomic field."""
     old, new = _by_element(form, before), _by_element(form, after)
-    removed, modified, added = differences
     for element in {**old, **new}:
-        was, now, at = old.get(element, []), new.get(element, []), (*path, element)
-        if len(was) > 1 and len(now) > 1:
-            if was != now:
-                modified.add(at)
-        elif len(was) > 1:
-            if now:
-                _compare(form.element, ABSENT, now[0], at, differences)
-            removed.add(at)
-        elif len(now) > 1:
-            if was:
-                _compare(form.element, was[0], ABSENT, at, differences)
-            added.add(at)
-        else:
-            _compare(form.element, was[0] if was else ABSENT, now[0] if now else ABSENT, at, differences)
+        _compare(form.element, old.get(element, ABSENT), new.get(element, ABSENT), (*path, element), differences)
 
 
 def merge(of: Type, live: Any, applied: Any) -> Any:
@@ -278,44 +208,10 @@ def merge(of: Type, live: Any, applied: Any) -> Any:
 
 
 def _merge_items(form: ListType, live: list[Any], applied: list[Any]) -> list[Any]:
-    """Return the items of both lists in the order of *applied*; others stay before the next shared one."""
-    left_keys, right_keys = ([form.path_element(item) for item in items] for items in (live, applied))
-    # Repeated items are not merged with the applied one.
-    old = {key: None if left_keys.count(key) > 1 else item for key, item in zip(left_keys, live, strict=True)}
-    new = dict(zip(right_keys, applied, strict=True))
-    shared = [key for key in right_keys if key in old]
-    merged: list[Any] = []
-    taken: set[str] = set()
-    left = right = 0
-
-    def take(key: str) -> None:
-        taken.add(key)
-        merged.append(merge(form.element, old.get(key, ABSENT), new[key]))
-
-    while left < len(live) or right < len(applied):
-        if left < len(live) and right < len(applied):
-            key = left_keys[left]
-            if key == right_keys[right]:
-                take(key)
-                left, right, shared = left + 1, right + 1, shared[1:]
-                continue
-            if key in new and shared and shared[0] != key:
-                left += 1
-                continue
-        if left < len(live):
-            key = left_keys[left]
-            if key not in new:
-                merged.append(live[left])
-                left += 1
-                continue
-            if key in taken:
-                left += 1
-        if right < len(applied):
-            key = right_keys[right]
-            take(key)
-            right += 1
-            shared = shared[1:] if shared and shared[0] == key else shared
-    return merged
+    """Return the items of both lists; the real server orders them by several *applied* ones."""
+    assert len(applied) <= 1, applied
+    old, new = _by_element(form, live), _by_element(form, applied)
+    return [merge(form.element, old.get(key, ABSENT), new.get(key, ABSENT)) for key in {**old, **new}]
 
 
 def remove(of: Type, value: Any, paths: Iterable[Path]) -> Any:
@@ -413,34 +309,12 @@ def _items(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _by_element(form: ListType, value: Any) -> dict[str, list[Any]]:
-    by_element: dict[str, list[Any]] = {}
-    for item in _items(value):
-        by_element.setdefault(form.path_element(item), []).append(item)
-    return by_element
+def _by_element(form: ListType, value: Any) -> dict[str, Any]:
+    return {form.path_element(item): item for item in _items(value)}
 
 
 def _equal(left: Any, right: Any) -> bool:
     return bool(left == right) and isinstance(left, bool) == isinstance(right, bool)
-
-
-def _is_scalar(form: Scalar, value: Any) -> bool:
-    if isinstance(value, dict | list):
-        return False
-    if form == "untyped":
-        return True
-    if form == "numeric":
-        return isinstance(value, int | float) and not isinstance(value, bool)
-    return isinstance(value, str if form == "string" else bool)
-
-
-def _go(value: Any) -> str:
-    return f"&{{{value}}}"
-
-
-def _go_type(value: Any) -> str:
-    names = {dict: "map[string]interface {}", list: "[]interface {}"}
-    return names.get(type(value), {str: "string", bool: "bool"}.get(type(value), "float64"))
 
 
 def _json(value: Any) -> str:

@@ -34,24 +34,14 @@ def _apply(document: Any, operation: Any) -> Any:
     if not isinstance(operation, dict) or not isinstance(operation.get("path"), str):
         raise PatchError("an operation has no path")
     name, path, value = operation.get("op"), operation["path"], operation.get("value")
-    if path == "" and name == "replace":
-        return value
-    if path == "" and name == "test":
-        return _test(document, document, value)
     container, key = _parent(document, path)
-    if name in {"move", "copy"}:
-        source, source_key = _parent(document, operation.get("from", ""))
-        value = copied(_get(source, source_key))
-        if name == "move":
-            _remove(source, source_key)
-            container, key = _parent(document, path)
     if name == "test":
         return _test(document, _get(container, key), value)
     if name == "remove":
         _remove(container, key)
     elif name == "replace":
         _replace(container, key, value)
-    elif name in {"add", "move", "copy"}:
+    elif name == "add":
         _add(container, key, value)
     else:
         raise PatchError(f"unknown operation {name}")

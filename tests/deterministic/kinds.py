@@ -20,7 +20,7 @@ def _custom(resource: keys.Resource, *, status: bool = True) -> Kind:
 
 
 def _builtin(resource: keys.Resource) -> Kind:
-    return _kind(resource, builtin=True, unconditional_update=True, owners=False)
+    return _kind(resource, builtin=True, owners=False)
 
 
 BINDINGS = _custom(keys.RESOURCE_BINDINGS)
@@ -39,7 +39,7 @@ DATA_SOURCES = _custom(keys.DATA_SOURCES)
 MUTATING = _builtin(keys.MUTATING_WEBHOOKS)
 VALIDATING = _builtin(keys.VALIDATING_WEBHOOKS)
 EVENTS = _builtin(keys.EVENTS)
-CORE_EVENTS = Kind("", "v1", "events", "Event", builtin=True, unconditional_update=True)
+CORE_EVENTS = Kind("", "v1", "events", "Event", builtin=True)
 
 SYSTEM = (
     BINDINGS,

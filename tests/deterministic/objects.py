@@ -1,20 +1,9 @@
 """Kinds of objects, and the form in which a server stores and shows them."""
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.deterministic.field_types import (
-    BOOLEAN,
-    CUSTOM_OBJECT,
-    NUMBER,
-    STRING,
-    STRINGS,
-    Type,
-    declared_object,
-    struct,
-)
-from tests.deterministic.statuses import Violation
+from tests.deterministic.field_types import CUSTOM_OBJECT, MAP, SCALAR, Type, declared_object, struct
 
 Object = dict[str, Any]
 Key = tuple[str, str]
@@ -29,11 +18,7 @@ SERVER_METADATA = {
     "generation",
     "resourceVersion",
 }
-CLIENT_METADATA = {"name", "generateName", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
-
-
-def no_violations(_: Object) -> Sequence[Violation]:
-    return ()
+CLIENT_METADATA = {"name", "namespace", "labels", "annotations", "finalizers", "ownerReferences"}
 
 
 @dataclass(frozen=True, eq=False)
@@ -48,18 +33,12 @@ class Kind:
     builtin: bool = False
     status: bool = False
     """Whether it has the status subresource."""
-    unconditional_update: bool = False
-    """Whether a PUT without resourceVersion is accepted."""
-    create_on_update: bool = False
     owners: bool = True
     """Whether the owners of fields are tracked from the creation on, for server-side apply."""
-    metadata_checks: int = 1
-    """How often an update checks the metadata, which the causes of an error show."""
     structs: tuple[str, ...] = ()
     """Fields that are shown even if they are empty."""
     type: Type = field(default=CUSTOM_OBJECT, compare=False)
     """The fields that managers own."""
-    validate: Callable[[Object], Sequence[Violation]] = field(default=no_violations, compare=False)
 
     @property
     def api_version(self) -> str:
@@ -80,9 +59,7 @@ CONFIGMAPS = Kind(
     "configmaps",
     "ConfigMap",
     builtin=True,
-    unconditional_update=True,
-    metadata_checks=2,
-    type=declared_object(data=STRINGS, binaryData=STRINGS, immutable=BOOLEAN),
+    type=declared_object(data=MAP, binaryData=MAP, immutable=SCALAR),
 )
 LEASES = Kind(
     "coordination.k8s.io",
@@ -90,17 +67,14 @@ LEASES = Kind(
     "leases",
     "Lease",
     builtin=True,
-    create_on_update=True,
     structs=("spec",),
     type=declared_object(
         spec=struct(
-            holderIdentity=STRING,
-            leaseDurationSeconds=NUMBER,
-            acquireTime=STRING,
-            renewTime=STRING,
-            leaseTransitions=NUMBER,
-            strategy=STRING,
-            preferredHolder=STRING,
+            holderIdentity=SCALAR,
+            leaseDurationSeconds=SCALAR,
+            acquireTime=SCALAR,
+            renewTime=SCALAR,
+            leaseTransitions=SCALAR,
         ),
     ),
 )

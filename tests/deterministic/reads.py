@@ -6,17 +6,7 @@ from dataclasses import dataclass
 
 from tests.deterministic import statuses
 from tests.deterministic.objects import Key, Object, list_item
-from tests.deterministic.options import check_list_options, check_watch_options
-from tests.deterministic.parsing import (
-    Request,
-    continue_token,
-    names_one,
-    parse_integer,
-    parse_version,
-    read_continue_token,
-    selection,
-)
-from tests.deterministic.statuses import StatusError, bad_request
+from tests.deterministic.parsing import Request, continue_token, read_continue_token, selection
 from tests.deterministic.storage import Storage
 from tests.deterministic.validation import Target
 from tests.deterministic.watches import Change, Watch
@@ -42,14 +32,14 @@ class Reader(Storage):
 
     def list_objects(self, request: Request, target: Target) -> Response:
         kind, query = target.kind, request.query
-        matches = selection(kind, query, check_list_options)
-        limit = parse_integer(query.get("limit", ""))
-        version, start, limit = self._list_position(query, limit, one=names_one(query, target.namespace))
+        matches = selection(query)
+        limit = int(query.get("limit", 0))
+        version, start = self._list_position(query)
         objects = self.objects_at(kind, self.version if version < 0 else version)
         chosen = sorted(key for key in objects if (not target.namespace or key[0] == target.namespace) and key > start)
         page = [key for key in chosen if matches(objects[key])]
         left = 0
-        if limit and len(page) >= limit and not names_one(query, target.namespace):
+        if limit and len(page) >= limit:
             page = page[:limit]
             left = len(chosen) - chosen.index(page[-1]) - 1
         shown = self.version if version < 0 else version
@@ -67,58 +57,39 @@ class Reader(Storage):
             head = {"kind": f"{kind.name}List", "apiVersion": kind.api_version}
         return Response(200, {**head, "metadata": metadata, "items": items})
 
-    def _list_position(self, query: Mapping[str, str], limit: int, *, one: bool) -> tuple[int, Key, int]:
-        """Return the version to read (-1 for the newest), the key to start after, and the limit."""
-        asked, token = query.get("resourceVersion", ""), query.get("continue", "")
-        if token:
-            if asked not in {"", "0"}:
-                raise bad_request("specifying resource version is not allowed when using continue")
+    def _list_position(self, query: Mapping[str, str]) -> tuple[int, Key]:
+        """Return the version to read (-1 for the newest), and the key to start after."""
+        if token := query.get("continue"):
             version, start = read_continue_token(token)
             if 0 <= version < self.compacted:
                 raise statuses.expired(_TOO_OLD_TOKEN, token=continue_token(-1, start))
-            return version, start, limit
-        version = parse_version(asked, "invalid resource version: ")
+            return version, start
+        version = int(query.get("resourceVersion") or self.version)
         if version > self.version:
             raise statuses.version_too_large(version, self.version)
-        exact = query.get("resourceVersionMatch", "Exact" if limit and not one else "") == "Exact"
-        if version == 0 or not exact:
-            return self.version, ("", ""), 0 if asked == "0" else limit
         if version < self.compacted:
             raise statuses.expired("The resourceVersion for the provided list is too old.")
-        return version, ("", ""), limit
+        return version, ("", "")
 
     def watch(self, request: Request, target: Target) -> Response:
         query = request.query
-        matches = selection(target.kind, query, check_watch_options)
-        asked = query.get("resourceVersion", "")
-        version = version_to_read(query)
-        watch = Watch(target.kind, target.namespace, matches, query.get("allowWatchBookmarks") in {"true", "1"})
-        initial = query.get("sendInitialEvents")
-        from_now = asked in {"", "0"} or initial == "true"
-        if from_now and initial != "false":
+        watch = Watch(target.kind, target.namespace, selection(query), query.get("allowWatchBookmarks") == "true")
+        version = int(query.get("resourceVersion") or 0)
+        if not version:
             for key in sorted(self._objects[target.kind]):
                 obj = self._objects[target.kind][key]
                 watch.observe(Change(self.version, target.kind, key, obj, None))
-            if initial == "true":
-                self.send_bookmarks(watch, annotations={"k8s.io/initial-events-end": "true"})
-        if not from_now and version < self.compacted:
+        elif version < self.compacted:
             why = f"too old resource version: {version} ({self.compacted})"
             if self.expires_as_status:
                 raise statuses.expired(why)
             watch.end(statuses.expired(why).status)
             return Response(200, {}, watch)
-        if not from_now:
+        else:
             for change in self.changes[bisect.bisect_right(self.changes, version, key=_version_of) :]:
                 watch.observe(change)
         self.watches.append(watch)
         return Response(200, {}, watch)
-
-
-def version_to_read(query: Mapping[str, str]) -> int:
-    try:
-        return parse_version(query.get("resourceVersion", ""), "")
-    except StatusError as error:
-        raise StatusError(500, "", str(error)) from error
 
 
 def _version_of(change: Change) -> int:

@@ -38,10 +38,6 @@ def details(name: str, group: str, kind: str, causes: Sequence[Violation] = ()) 
     return {key: value for key, value in every.items() if value}
 
 
-def bad_request(message: str) -> StatusError:
-    return StatusError(400, "BadRequest", message)
-
-
 def rejected_patch() -> StatusError:
     return StatusError(422, "Invalid", "the server rejected our request due to an error in our request", {})
 
@@ -54,14 +50,11 @@ def not_found(group: str, plural: str, name: str) -> StatusError:
     return StatusError(404, "NotFound", f'{_qualified(plural, group)} "{name}" not found', details(name, group, plural))
 
 
-def already_exists(group: str, plural: str, name: str, *, deleting: bool, generated: bool = False) -> StatusError:
-    message, every = f'{_qualified(plural, group)} "{name}" already exists', details(name, group, plural)
-    if generated:
-        message += ", the server was not able to generate a unique name for the object"
-        every["retryAfterSeconds"] = 1
+def already_exists(group: str, plural: str, name: str, *, deleting: bool) -> StatusError:
+    message = f'{_qualified(plural, group)} "{name}" already exists'
     if deleting:
         message = f"object is being deleted: {message}"
-    return StatusError(409, "AlreadyExists", message, every)
+    return StatusError(409, "AlreadyExists", message, details(name, group, plural))
 
 
 def conflict(group: str, kind: str, name: str, why: str) -> StatusError:
@@ -79,13 +72,6 @@ def invalid(group: str, kind: str, name: str, violations: Sequence[Violation]) -
     text = shown[0] if len(shown) == 1 else f"[{', '.join(shown)}]"
     message = f'{_qualified(kind, group)} "{name}" is invalid: {text}'
     return StatusError(422, "Invalid", message, details(name, group, kind, violations))
-
-
-def terminating(group: str, plural: str, name: str, namespace: str) -> StatusError:
-    why = f"unable to create new content in namespace {namespace} because it is being terminated"
-    cause = Violation("metadata.namespace", "NamespaceTerminating", f"namespace {namespace} is being terminated")
-    message = f'{_qualified(plural, group)} "{name}" is forbidden: {why}'
-    return StatusError(403, "Forbidden", message, details(name, group, plural, [cause]))
 
 
 def expired(message: str, *, token: str = "") -> StatusError:

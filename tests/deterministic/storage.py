@@ -1,7 +1,6 @@
 """The objects of the in-memory API server, their versions, the owners of their fields, and the watches of them."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
 
 from tests.deterministic.field_ownership import Ownership, managed_fields
 from tests.deterministic.objects import NAMESPACES, Key, Kind, Object, empty_object, with_metadata
@@ -24,8 +23,6 @@ class Storage:
         self._kinds = {(kind.group, kind.version, kind.plural): kind for kind in (NAMESPACES, *kinds)}
         self._objects: dict[Kind, dict[Key, Object]] = {kind: {} for kind in self._kinds.values()}
         self._owners: dict[str, Ownership] = {}
-        self._stored_empty: dict[str, tuple[str, ...]] = {}
-        """Empty fields in the stored metadata of objects, by UID; the next write stores the object again."""
 
     @property
     def kinds(self) -> Iterable[Kind]:
@@ -54,11 +51,10 @@ class Storage:
         for key in [key for key, obj in objects.items() if obj["metadata"]["creationTimestamp"] < created_before]:
             self._owners.pop(objects.pop(key)["metadata"]["uid"], None)
 
-    def send_bookmarks(self, watch: Watch, **metadata: Any) -> None:
+    def send_bookmarks(self, watch: Watch) -> None:
         """Send a bookmark to *watch* if its client allows them."""
         if watch.bookmarks:
-            metadata["resourceVersion"] = str(self.version)
-            watch.send("BOOKMARK", {**empty_object(watch.kind), "metadata": metadata})
+            watch.send("BOOKMARK", {**empty_object(watch.kind), "metadata": {"resourceVersion": str(self.version)}})
 
     def end_watch(self, watch: Watch) -> None:
         """End *watch*, for instance at its timeout."""
@@ -80,10 +76,9 @@ class Storage:
                 objects.pop(change.key, None)
         return objects
 
-    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership, empty: tuple[str, ...] = ()) -> Object:
+    def _store(self, kind: Kind, key: Key, obj: Object, owners: Ownership) -> Object:
         stored = with_metadata(obj, resourceVersion=str(self.version + 1))
         self._owners[stored["metadata"]["uid"]] = owners
-        self._set_empty(stored["metadata"]["uid"], empty)
         previous = self._objects[kind].get(key)
         self._objects[kind][key] = stored
         self._publish(kind, key, stored, previous)
@@ -92,13 +87,7 @@ class Storage:
     def _remove(self, kind: Kind, key: Key) -> None:
         previous = self._objects[kind].pop(key)
         self._owners.pop(previous["metadata"]["uid"], None)
-        self._set_empty(previous["metadata"]["uid"], ())
         self._publish(kind, key, None, previous)
-
-    def _set_empty(self, uid: str, empty: tuple[str, ...]) -> None:
-        self._stored_empty.pop(uid, None)
-        if empty:
-            self._stored_empty[uid] = empty
 
     def _publish(self, kind: Kind, key: Key, obj: Object | None, previous: Object | None) -> None:
         self.version += 1

@@ -20,13 +20,12 @@ from tests.deterministic import kinds
 from tests.deterministic.admission import AdmissionChain
 from tests.deterministic.apiserver import ApiServer
 from tests.deterministic.clock import EPOCH
-from tests.deterministic.garbage_collector import cleanup
 from tests.deterministic.network import Call, Network
 from tests.deterministic.objects import Kind, Object, path_of
 from tests.deterministic.processes import WebhookProcess, controller_process, karmada_process
 from tests.deterministic.reads import Response
 from tests.deterministic.watches import Change
-from tests.deterministic.worlds import numbered_uids, request, timestamp
+from tests.deterministic.worlds import deletions_of_orphans, numbered_uids, request, timestamp
 from tests.rig import audit
 
 ROOT = Path(__file__).parents[2]
@@ -196,7 +195,7 @@ class System:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
 
     def _collect_garbage(self) -> None:
-        for due in list(cleanup(self.server)):
+        for due in list(deletions_of_orphans(self.server)):
             self.server.handle(due)
         for kind in (kinds.EVENTS, kinds.CORE_EVENTS):
             self.server.expire(kind, timestamp(self.loop.time() - _EVENT_SECONDS))

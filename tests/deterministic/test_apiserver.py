@@ -5,9 +5,7 @@ from typing import Any
 import pytest
 
 from tests.deterministic.apiserver import ApiServer
-from tests.deterministic.garbage_collector import cleanup
-from tests.deterministic.objects import CONFIGMAPS, NAMESPACES
-from tests.deterministic.worlds import ROOTS, THINGS, new_server, send, thing
+from tests.deterministic.worlds import ROOTS, THINGS, deletions_of_orphans, new_server, send, thing
 
 MAPS = ROOTS["configmaps"]
 
@@ -21,16 +19,6 @@ def create(server: ApiServer, name: str, **metadata: Any) -> Any:
     response = send(server, "POST", ROOTS["things"], thing(name, {"size": 1}, **metadata))
     assert response.status == 201
     return response.body
-
-
-def names(server: ApiServer) -> set[str]:
-    return {name for kind in (THINGS, CONFIGMAPS) for _, name in server.objects(kind)}
-
-
-def collect(server: ApiServer) -> None:
-    while requests := list(cleanup(server)):
-        for request in requests:
-            server.handle(request)
 
 
 def test_pages_show_the_first_version_until_it_expires(server):
@@ -60,7 +48,7 @@ def test_watch_of_an_expired_version_reports_410_in_the_stream(server):
 
 
 def test_bookmark_is_sent_only_to_watches_that_allow_it(server):
-    plain, marked = (send(server, "GET", MAPS, watch="1", allowWatchBookmarks=allow).watch for allow in ("", "true"))
+    plain, marked = (send(server, "GET", MAPS, watch="true", allowWatchBookmarks=allow).watch for allow in ("", "true"))
     for watch in (plain, marked):
         server.send_bookmarks(watch)
     assert plain.take() == []
@@ -72,37 +60,12 @@ def test_list_at_a_future_version_times_out(server):
     assert (response.status, response.body["details"]["retryAfterSeconds"]) == (504, 1)
 
 
-def create_family(server: ApiServer, **metadata: Any) -> None:
-    """Create an object with a dependent."""
+def test_dependents_of_deleted_owners_are_collected(server):
     uid = create(server, "owner")["metadata"]["uid"]
     reference = {"apiVersion": "example.io/v1", "kind": "Thing", "name": "owner", "uid": uid}
-    create(server, "dependent", ownerReferences=[reference], **metadata)
-
-
-def test_foreground_deletion_waits_for_dependents(server):
-    create_family(server, finalizers=["example.io/x"])
-    send(server, "DELETE", f"{ROOTS['things']}/owner", {"propagationPolicy": "Foreground"})
-    collect(server)
-    assert names(server) == {"owner", "dependent"}
-    send(server, "PATCH", f"{ROOTS['things']}/dependent", {"metadata": {"finalizers": None}}, "merge-patch")
-    collect(server)
-    assert names(server) == set()
-
-
-@pytest.mark.parametrize(("policy", "left"), [("Background", set()), ("Orphan", {"dependent"})])
-def test_dependents_are_collected_or_orphaned(server, policy, left):
-    create_family(server)
-    send(server, "DELETE", f"{ROOTS['things']}/owner", {"propagationPolicy": policy})
-    collect(server)
-    assert names(server) == left
-
-
-def test_deleted_namespace_takes_its_objects_with_it(server):
-    create(server, "a")
-    assert send(server, "DELETE", "/api/v1/namespaces/ns").status == 200
-    assert send(server, "POST", MAPS, {"metadata": {"name": "late"}}).body["details"]["causes"][0]["reason"] == (
-        "NamespaceTerminating"
-    )
-    collect(server)
-    assert not server.objects(NAMESPACES)
-    assert names(server) == set()
+    create(server, "dependent", ownerReferences=[reference])
+    assert not list(deletions_of_orphans(server))
+    send(server, "DELETE", f"{ROOTS['things']}/owner", {"propagationPolicy": "Background"})
+    for due in list(deletions_of_orphans(server)):
+        server.handle(due)
+    assert not server.objects(THINGS)

@@ -14,7 +14,6 @@ import pytest
 from localup.apply import wait_until
 from localup.controlplane import ControlPlane
 from tests.deterministic.comparison import MemorySide, RealSide, Sequences
-from tests.deterministic.random_requests import Call
 from tests.deterministic.worlds import ROOTS, THINGS_CRD, content_type
 
 
@@ -70,34 +69,6 @@ def sequences(server: RealServer) -> Sequences:
 def test_random_requests_have_equal_answers_and_events(real, seed):
     difference = sequences(real).compare(seed, 500)
     assert difference is None, difference
-
-
-def _call(method: str, *, kind: str = "json", query: tuple[tuple[str, str], ...] = (), **metadata: Any) -> Call:
-    body = {"apiVersion": "example.io/v1", "kind": "Thing", "metadata": {"name": "a", **metadata}, "spec": {"size": 2}}
-    return Call(method, "things", "" if method == "POST" else "a", body=body, kind=kind, query=query)
-
-
-def _apply(**metadata: Any) -> Call:
-    return _call("PATCH", kind="apply-patch", query=(("fieldManager", "m"), ("force", "true")), **metadata)
-
-
-@pytest.mark.parametrize(
-    ("created", "last"),
-    [
-        ((), {}),
-        ((_call("POST", finalizers=["example.io/y"]),), {}),
-        ((), {"finalizers": []}),
-        ((), {"finalizers": None}),
-        ((), {"ownerReferences": [], "labels": None, "annotations": {}}),
-    ],
-    ids=["nothing-empty", "list-of-another-owner", "empty-list", "null", "other-empty-fields"],
-)
-def test_apply_that_ends_a_deletion_has_an_equal_answer(real, created, last):
-    memory, server = MemorySide(), RealSide(real.send, real.watch)
-    server.empty()
-    merged = _call("PATCH", kind="merge-patch", finalizers=["example.io/x"])
-    calls = [*created, _apply(finalizers=["example.io/x"]), merged, Call("DELETE", "things", "a"), _apply(**last)]
-    assert [memory.call(call) for call in calls] == [server.call(call) for call in calls]
 
 
 @pytest.mark.long

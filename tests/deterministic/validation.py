@@ -1,6 +1,5 @@
 """Validation of objects and preconditions, with the messages of the real server."""
 
-import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,43 +33,28 @@ class Target:
 
 
 def validate(kind: Kind, obj: Object, current: Object | None, *, uid: str = "") -> None:
-    violations = [
-        *_metadata_violations(obj),
-        *(_change_violations(obj, current, uid) if current else ()),
-        *kind.validate(obj),
-    ]
-    if current:
-        violations += list(_metadata_violations(obj)) * (kind.metadata_checks - 1)
-    if not kind.builtin and obj["kind"] != kind.name:
-        violations = [Violation("kind", "FieldValueInvalid", f'Invalid value: "{obj["kind"]}": must be {kind.name}')]
+    violations = [*_name_violations(obj), *(_change_violations(obj, current, uid) if current else ())]
     if violations:
         raise statuses.invalid(kind.group, obj["kind"], obj["metadata"].get("name", ""), violations)
 
 
-def _metadata_violations(obj: Object) -> Iterable[Violation]:
-    name = obj["metadata"].get("name")
-    if not name:
-        yield Violation("metadata.name", "FieldValueRequired", "Required value: name or generateName is required")
-    elif not _NAME.fullmatch(name):
+def _name_violations(obj: Object) -> Iterable[Violation]:
+    name = obj["metadata"]["name"]
+    if not _NAME.fullmatch(name):
         yield Violation("metadata.name", "FieldValueInvalid", f'Invalid value: "{name}": {_NAME_RULE}')
-    finalizers = obj["metadata"].get("finalizers", ())
-    if {"orphan", "foregroundDeletion"} <= set(finalizers):
-        shown = json.dumps(finalizers, separators=(",", ":"))
-        why = f"Invalid value: {shown}: finalizer orphan and foregroundDeletion cannot be both set"
-        yield Violation("metadata.finalizers", "FieldValueInvalid", why)
 
 
 def _change_violations(obj: Object, current: Object, uid: str) -> Iterable[Violation]:
     mine, finalizers = current["metadata"], obj["metadata"].get("finalizers", ())
     if uid != mine["uid"]:
-        yield from [Violation("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')] * 2
+        yield Violation("metadata.uid", "FieldValueInvalid", f'Invalid value: "{uid}": field is immutable')
     new = sorted(set(finalizers) - set(mine.get("finalizers", ())))
     if new and "deletionTimestamp" in mine:
         listed = ", ".join(f'"{finalizer}"' for finalizer in new)
         why = (
             f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{listed}}}"
         )
-        yield from [Violation("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {why}")] * 2
+        yield Violation("metadata.finalizers", "FieldValueForbidden", f"Forbidden: {why}")
 
 
 def check_preconditions(kind: Kind, current: Object, preconditions: Object) -> None:
@@ -88,17 +72,6 @@ def check_preconditions(kind: Kind, current: Object, preconditions: Object) -> N
             f"({metadata['resourceVersion']}). The object might have been modified"
         )
         raise statuses.conflict(kind.group, kind.name, name, why)
-
-
-def failed_precondition(target: Target, what: str, given: str, actual: str, *, dry_run: bool = False) -> StatusError:
-    kind = target.kind
-    folder = ("" if dry_run else "/registry") + ("" if kind.builtin else f"/{kind.group}") + f"/{kind.plural}"
-    why = (
-        f"StorageError: invalid object, Code: 4, Key: {folder}/{target.namespace}/{target.name}, "
-        f"ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: {what} in precondition: {given}, "
-        f"{what} in object meta: {actual}"
-    )
-    return statuses.conflict(kind.group, kind.plural, target.name, why)
 
 
 def apply_conflict(error: ApplyConflictError) -> StatusError:

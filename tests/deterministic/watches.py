@@ -1,10 +1,13 @@
 """Watches of collections: stored changes become events."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from tests.deterministic.objects import Key, Kind, Object, with_metadata
-from tests.deterministic.selectors import Match
+
+Match = Callable[[Mapping[str, Any]], bool]
+"""Whether an object is selected."""
 
 
 @dataclass(frozen=True)

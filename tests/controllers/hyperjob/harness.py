@@ -22,8 +22,8 @@ from controller.controllers.hyperjob.reconciler import Reconciler
 from controller.controllers.hyperjob.split import CapacitySnapshot
 from tests.controllers.memory import MemoryControlPlane, Traffic, connect
 from tests.deterministic.clock import EPOCH
-from tests.deterministic.garbage_collector import cleanup
 from tests.deterministic.kinds import SYSTEM
+from tests.deterministic.worlds import deletions_of_orphans
 
 NAMESPACE = "ml"
 NOW = EPOCH * 1000
@@ -124,13 +124,20 @@ class Harness(MemoryControlPlane):
         """Write the status of a Job as Karmada would aggregate it."""
         self.send("PATCH", f"{self.path(JOBS, job)}/status", {"status": {"state": {"phase": phase}, **counts}})
 
-    def remove(self, resource: Resource, name: str, policy: str = "Background") -> None:
+    def remove(self, resource: Resource, name: str) -> None:
         """Delete an object, and what the garbage collector deletes then."""
-        self.send("DELETE", self.path(resource, name), {"propagationPolicy": policy})
+        self.send("DELETE", self.path(resource, name))
         self.collect_garbage()
 
+    def orphan(self, hyperjob: str) -> None:
+        """Delete a HyperJob as the garbage collector does after ``kubectl delete --cascade=orphan``."""
+        for resource in (JOBS, PROPAGATION_POLICIES):
+            for name in self.names(resource):
+                self.merge(resource, name, {"metadata": {"ownerReferences": None}})
+        self.remove(HYPERJOBS, hyperjob)
+
     def collect_garbage(self) -> None:
-        while requests := list(cleanup(self.server)):
+        while requests := list(deletions_of_orphans(self.server)):
             for request in requests:
                 self.server.handle(request)
 

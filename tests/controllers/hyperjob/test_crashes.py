@@ -231,7 +231,7 @@ async def test_f28_deletion_follows_its_propagation_policy(harness: Harness):
     assert (harness.names(), harness.names(PROPAGATION_POLICIES)) == ([], [])
     await harness.start(two_copies())
     orphans = harness.uids()
-    harness.remove(HYPERJOBS, "llm", "Orphan")
+    harness.orphan("llm")
     assert (harness.uids(), len(orphans)) == (orphans, 2)
     await harness.start(two_copies())
     assert harness.status()["conditions"][0]["reason"] == "NameTaken"
