@@ -116,7 +116,7 @@ class RandomStarts:
             self.evict(item, ())
 
     def evict(self, item: Job, failed: tuple[ClusterName, ...]) -> None:
-        """Evict a job; the write is perhaps observed after other events."""
+        """Evict a job; the write is perhaps observed after other events, and before its response."""
         item.recorded = self.store.start_failures.fingerprints(item.failed_on)
         outcome = AssumedEviction(None, item.has_run, item.recorded, failed_clusters=failed)
         self.store.assume(item.uid, outcome)
@@ -124,6 +124,8 @@ class RandomStarts:
         if self.dice.random() < 0.3:
             self.dice.choice([self.finish, self.create])()
         self.write(item)
+        if self.dice.random() < 0.5:
+            self.check()
         self.store.roll_back(item.uid, None)
 
     def delete(self) -> None:

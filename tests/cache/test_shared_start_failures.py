@@ -1,6 +1,7 @@
-"""Workloads with equal requests in a namespace skip clusters where one of them did not start (R1)."""
+"""Workloads with equal requests in a namespace skip clusters where one of them did not start (R1).
 
-import pytest
+`test_random_start_failures` compares which clusters they skip, after any events, with a model.
+"""
 
 from controller.cache.assumed_writes import AssumedEviction
 from controller.cache.interning import InternPool
@@ -86,15 +87,6 @@ def test_workload_that_is_read_again_excludes_its_cluster(monkeypatch):
     assert stage.excluded_clusters("equal") == {"m1"}
 
 
-def test_pending_workloads_skip_a_newly_failed_cluster():
-    stage = Stage()
-    stage.add("failed", record=None)
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == set()
-    stage.add("failed", record=stage.failed)
-    assert stage.excluded_clusters("equal") == {"m1"}
-
-
 def test_pending_reason_names_the_excluded_cluster():
     stage = Stage()
     stage.add("equal")
@@ -104,45 +96,6 @@ def test_pending_reason_names_the_excluded_cluster():
     assert pending_message(refusal) == "it or an equal workload did not start on m1, which has not changed since"
 
 
-@pytest.mark.parametrize(
-    ("changes", "excluded"),
-    [
-        pytest.param({"cpu": "9", "pods": "110"}, set(), id="more-nodes"),
-        pytest.param({"cpu": "8", "pods": "220"}, set(), id="other-nodes"),
-        pytest.param({"used": {"cpu": "4"}, **SIZE}, {"m1"}, id="usage"),
-    ],
-)
-def test_changed_cluster_is_tried_again(changes, excluded):
-    stage = Stage()
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == {"m1"}
-    upsert(stage.store, ("clusters", cluster("m1", **changes)))
-    assert [stage.excluded_clusters(name) for name in ("equal", "failed")] == [excluded, excluded]
-
-
-@pytest.mark.parametrize("deleted", [False, True])
-def test_finished_workload_lets_equal_workloads_retry_there(deleted):
-    stage = Stage()
-    stage.report("Running")
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == {"m1"}
-    if deleted:
-        remove(stage.store, "bindings", binding("runs"))
-    else:
-        stage.report("Completed")
-    assert stage.excluded_clusters("equal") == set()
-    assert stage.excluded_clusters("failed") == {"m1"}
-
-
-def test_end_of_an_unreported_run_lets_equal_workloads_retry():
-    stage = Stage()
-    stage.report("Pending")
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == {"m1"}
-    stage.report("Completed")
-    assert stage.excluded_clusters("equal") == set()
-
-
 def test_workload_without_another_cluster_retries_after_an_end():
     stage = Stage()
     stage.report("Running")
@@ -150,80 +103,6 @@ def test_workload_without_another_cluster_retries_after_an_end():
     assert stage.admitted() == set()
     stage.report("Completed")
     assert stage.admitted() == {"failed", "equal"}
-
-
-def test_end_before_the_failed_start_allows_no_retry():
-    stage = Stage()
-    stage.report("Running")
-    stage.report("Completed")
-    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(failed_clusters=(M1,)))
-    stage.store.roll_back(WorkloadUid("rb-failed"), None)
-    assert stage.admitted() == set()
-
-
-@pytest.mark.parametrize(
-    ("recorded", "failed", "excluded"),
-    [
-        pytest.param((M1, M2), (M2,), {"m2"}, id="did-not-start-elsewhere"),
-        pytest.param((M1, M2), (M1, M2), {"m1", "m2"}, id="did-not-start-there-again"),
-        pytest.param((M1,), (), set(), id="was-preempted"),
-    ],
-)
-def test_end_counts_until_a_workload_fails_to_start_there_again(recorded, failed, excluded):
-    stage = Stage()
-    upsert(stage.store, ("clusters", cluster("m2", **SIZE)))
-    marks = {name: cluster_fingerprint(stage.store.clusters.get(name).cluster) for name in recorded}
-    stage.report("Running")
-    stage.add("equal")
-    stage.report("Completed")
-    charge = {"charge": {"cpu": "2", "pods": "1"}, "clusters": ("m2",), "excluded_clusters": {M1: marks[M1]}}
-    admitted = admission_record(uid="rb-failed", queue="a", attempts=1, **charge)
-    stage.add("failed", record=admitted, paused=False, clusters=["m2"], phases={"m2": "Pending"})
-    assert stage.excluded_clusters("equal") == set()
-    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(excluded_clusters=marks, failed_clusters=failed))
-    stage.add("failed", record=admission_record(uid="rb-failed", queue="a", attempts=2, excluded_clusters=marks))
-    assert stage.excluded_clusters("equal") == excluded
-    assert stage.admitted() == (set() if len(excluded) == 2 else {"failed", "equal"})
-
-
-def test_end_counts_before_the_eviction_is_observed():
-    """The write of an eviction may take seconds; what ends meanwhile has ended after the failed start."""
-    stage = Stage()
-    admitted = admission_record(uid="rb-failed", queue="a", charge={"cpu": "2", "pods": "1"}, clusters=("m1",))
-    stage.add("failed", record=admitted, paused=False, clusters=["m1"], phases={"m1": "Pending"})
-    stage.report("Running")
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == set()
-    marks = stage.store.start_failures.fingerprints([M1])
-    stage.store.assume(WorkloadUid("rb-failed"), AssumedEviction(excluded_clusters=marks, failed_clusters=(M1,)))
-    assert stage.excluded_clusters("equal") == {"m1"}
-    stage.report("Completed")
-    stage.add("failed", record=stage.failed)
-    assert stage.excluded_clusters("equal") == set()
-    assert stage.admitted() == {"failed", "equal"}
-
-
-def test_later_failed_start_of_an_equal_workload_stops_retries():
-    stage = Stage()
-    stage.report("Running")
-    stage.report("Completed")
-    stage.add("equal", record=stage.failed.replace("rb-failed", "rb-equal"))
-    assert stage.admitted() == set()
-
-
-def test_workload_that_runs_excludes_its_cluster_for_no_other():
-    """Its record names the cluster until it is written again."""
-    stage = Stage()
-    stage.add("failed", record=stage.failed, paused=False, clusters=["m1"], phases={"m1": "Running"})
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == set()
-
-
-def test_exclusion_stays_while_failed_workload_runs_elsewhere():
-    stage = Stage()
-    stage.add("failed", record=stage.failed, paused=False, clusters=["m2"], phases={"m2": "Running"})
-    stage.add("equal")
-    assert stage.excluded_clusters("equal") == {"m1"}
 
 
 def test_admitted_workload_excludes_own_failed_clusters_only():
