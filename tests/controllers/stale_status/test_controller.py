@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from controller.cache.objects import CachedBinding
 from controller.cache.store import Store
 from controller.controllers.stale_status.controller import StaleStatusController
 from controller.controllers.stale_status.patches import binding_status_patch, job_status_patch
@@ -38,6 +40,28 @@ class SlowApi:
         self.patched.append(path.split("/")[-3])
 
 
+def evicted(store: Store, name: str = "j1", *, evictions: int = 1) -> CachedBinding:
+    """Store a suspended binding that was evicted so many times."""
+    record = objects.admission_record(uid=f"rb-{name}", queue="a", evictions=evictions)
+    store.bindings.upsert(store.bindings.decode(objects.binding(name, record=record)))
+    return next(binding for binding in store.bindings if binding.name == f"{name}-job")
+
+
+async def corrected(api: SlowApi, store: Store, begin: Callable[[StaleStatusController], None]) -> list[str]:
+    """Return what the controller has patched in five seconds after *begin*."""
+    controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
+    begin(controller)
+    running = asyncio.get_running_loop().create_task(controller.run())
+    await asyncio.sleep(5)
+    assert not running.done()
+    running.cancel()
+    return api.patched
+
+
+def write_of(binding: CachedBinding, effect: str = "evict") -> Any:
+    return SimpleNamespace(effect=effect, uid=binding.uid)
+
+
 def api_after(
     spec: dict[str, Any],
     *,
@@ -54,19 +78,11 @@ def api_after(
 
     async def main() -> SlowApi:
         api, store = SlowApi(spec, status, has_job=has_job), Store()
-        record = objects.admission_record(uid="rb-j1", queue="a", evictions=evictions)
-        store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
-        (binding,) = store.bindings
+        binding = evicted(store, evictions=evictions)
         assert binding.is_suspended
-        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
-        write: Any = SimpleNamespace(effect=effect, uid=binding.uid)
-        controller.on_write(write, binding)
-        running = asyncio.get_running_loop().create_task(controller.run())
-        await asyncio.sleep(2)
         if leaves:
-            api.binding["status"] = dict(SCHEDULED)
-        await asyncio.sleep(3)
-        running.cancel()
+            asyncio.get_running_loop().call_later(2, api.binding.update, {"status": dict(SCHEDULED)})
+        await corrected(api, store, lambda controller: controller.on_write(write_of(binding, effect), binding))
         return api
 
     return simulate(main, 1)
@@ -120,16 +136,10 @@ class ValidatingApi(SlowApi):
 
 def test_rejected_status_delays_no_other_workload():
     async def main() -> list[str]:
-        api, store = ValidatingApi(EVICTED, {}), objects.complete_store()
-        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
+        store = objects.complete_store()
         for name in (*(f"invalid-{number}" for number in range(9)), "train"):
-            record = objects.admission_record(uid=f"rb-{name}", queue="a", evictions=1)
-            store.bindings.upsert(store.bindings.decode(objects.binding(name, record=record)))
-        controller.on_leading()
-        running = asyncio.get_running_loop().create_task(controller.run())
-        await asyncio.sleep(1)
-        running.cancel()
-        return api.patched
+            evicted(store, name)
+        return await corrected(ValidatingApi(EVICTED, {}), store, StaleStatusController.on_leading)
 
     assert "train" in simulate(main, 1)
 
@@ -138,28 +148,23 @@ def test_eviction_during_a_correction_is_corrected_too():
     """The workload is admitted and evicted again while the request for its job is in flight."""
 
     class EvictingApi(SlowApi):
+        evict_again: Callable[[], None]
+
         async def patch(self, path: str, *_: Any, **__: Any) -> None:
             await super().patch(path)
             if self.patched == ["resourcebindings", "jobs"]:
-                controller.on_write(write, binding)
+                self.evict_again()
 
     async def main() -> list[str]:
-        nonlocal controller, write, binding
         api, store = EvictingApi(EVICTED, {}), Store()
-        record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
-        store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
-        (binding,) = store.bindings
-        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
-        write = SimpleNamespace(effect="evict", uid=binding.uid)
-        controller.on_write(write, binding)
-        running = asyncio.get_running_loop().create_task(controller.run())
-        await asyncio.sleep(5)
-        running.cancel()
-        return api.patched
+        binding = evicted(store)
 
-    controller: Any = None
-    write: Any = None
-    binding: Any = None
+        def evict(controller: StaleStatusController) -> None:
+            api.evict_again = lambda: controller.on_write(write_of(binding), binding)
+            api.evict_again()
+
+        return await corrected(api, store, evict)
+
     assert simulate(main, 1) == ["resourcebindings", "jobs"] * 2
 
 
@@ -173,16 +178,9 @@ class NestedApi(SlowApi):
 
 def test_status_of_deeply_nested_job_is_corrected():
     async def main() -> list[str]:
-        api, store = NestedApi(EVICTED, {}), objects.complete_store()
-        controller = StaleStatusController(api, store, may_write=lambda: True, clock=lambda: 0)  # type: ignore[arg-type]
-        record = objects.admission_record(uid="rb-j1", queue="a", evictions=1)
-        store.bindings.upsert(store.bindings.decode(objects.binding(record=record)))
-        controller.on_leading()
-        running = asyncio.get_running_loop().create_task(controller.run())
-        await asyncio.sleep(2)
-        assert not running.done()
-        running.cancel()
-        return api.patched
+        store = objects.complete_store()
+        evicted(store)
+        return await corrected(NestedApi(EVICTED, {}), store, StaleStatusController.on_leading)
 
     assert simulate(main, 1) == ["resourcebindings", "jobs"]
 
