@@ -21,8 +21,8 @@ from controller.api.flags import SettingsError
 from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.limited_server import raise_open_files
 from controller.kube.logs import configure_logging
-from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.reporting.probes import serve_probes
 

@@ -40,8 +40,8 @@ from controller.kube.event_recorder import EventRecorder, RecorderOptions
 from controller.kube.informer import WatchOptions
 from controller.kube.kubeconfig import KubeconfigError
 from controller.kube.leader_election import Candidate, LeaderElection
+from controller.kube.limited_server import raise_open_files
 from controller.kube.logs import configure_logging
-from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.kube.timing import Backoff, SteadyClock, wall_clock
 from controller.reporting.decision_log.log import DecisionLog, DecisionLogOptions, DecisionRecorder

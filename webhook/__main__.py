@@ -11,8 +11,8 @@ import structlog
 from controller.api.configuration import ConfigurationError
 from controller.api.flags import SettingsError
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.limited_server import raise_open_files
 from controller.kube.logs import configure_logging
-from controller.kube.open_files import raise_open_files
 from controller.kube.serving_certificate import Certificate, utc_now
 from webhook.app import App, Configuration, admission_handlers
 from webhook.queue_cache import QueueCache

@@ -5,6 +5,7 @@ Any client that reaches the port may open many connections.
 
 import asyncio
 import logging
+import resource
 import ssl
 import time
 from collections.abc import Awaitable, Callable
@@ -21,6 +22,9 @@ from controller.kube.listener import HANDSHAKE_SECONDS, Handshakes, Listener, ab
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _MALFORMED_SECONDS = 60.0
+
+#: More than all limits of connections of a process together. Many container runtimes start a process with 1,024.
+_OPEN_FILES = 16_384
 
 
 class MalformedRequestFilter(logging.Filter):
@@ -158,3 +162,14 @@ class LimitedServer(web.Server):
 def _cancel(timers: dict[RequestHandler, asyncio.TimerHandle], handler: RequestHandler) -> None:
     if timer := timers.pop(handler, None):
         timer.cancel()
+
+
+def raise_open_files() -> None:
+    """Allow this process more open files, which include connections, as far as its hard limit permits.
+
+    The limits of connections shall apply first.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if hard == resource.RLIM_INFINITY else min(_OPEN_FILES, hard)
+    if resource.RLIM_INFINITY != soft < wanted:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

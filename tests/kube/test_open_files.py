@@ -8,9 +8,9 @@ import pytest
 PROGRAM = """
 import resource
 resource.setrlimit(resource.RLIMIT_NOFILE, ({soft}, {hard}))
-from controller.kube import open_files
-open_files._OPEN_FILES = 1000
-open_files.raise_open_files()
+from controller.kube import limited_server
+limited_server._OPEN_FILES = 1000
+limited_server.raise_open_files()
 print(*resource.getrlimit(resource.RLIMIT_NOFILE))
 """
 
