@@ -1,10 +1,10 @@
 """The report of a simulation, and its tables, which are readable at 80 columns."""
 
 from collections.abc import Iterator, Sequence
+from xml.sax.saxutils import escape
 
 import msgspec
 
-from controller.cli.render.chart import Bar, Panel, bar_chart
 from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, table
 from controller.cli.render.plan import ClusterTarget, object_path
 from controller.simulator.comparison import VariantFigures
@@ -77,6 +77,10 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _TENTH = 0.1
 
 
+#: Sizes of the chart in pixels.
+_WIDTH, _LABEL, _ROW, _TITLE, _VALUE = 640, 120, 22, 30, 110
+
+
 _MEASURES = ("MEAN", "P50", "P99", "USED", "FAIR", "GAP", "MAX", "SAT")
 
 
@@ -123,16 +127,27 @@ def _variants(variants: Sequence[VariantFigures], style: OutputStyle) -> str:
 
 
 def variant_chart(variants: Sequence[VariantFigures]) -> str:
-    """Return the comparison as an SVG image."""
-    measures = [_measures(variant) for variant in variants]
-    panels = [
-        Panel(
-            panel[0][0],
-            [Bar(variant.variant, value, text) for variant, (_, value, text) in zip(variants, panel, strict=True)],
-        )
-        for panel in zip(*measures, strict=True)
-    ]
-    return bar_chart("Backfill compared", panels)
+    """Return the comparison as an SVG image: the bars of each measure have a scale of their own."""
+    title, lines, top = "Backfill compared", list[str](), _TITLE + _ROW
+    for bars in zip(*map(_measures, variants), strict=True):
+        lines.append(_svg_text(0, top, bars[0][0], "bold"))
+        top += _ROW
+        largest = max(value for _, value, _ in bars) or 1
+        for variant, (_, value, text) in zip(variants, bars, strict=True):
+            width = (_WIDTH - _LABEL - _VALUE) * value / largest
+            lines.append(_svg_text(0, top, variant.variant))
+            lines.append(f'<rect x="{_LABEL}" y="{top - 13}" width="{width:.1f}" height="16" fill="#4477aa"/>')
+            lines.append(_svg_text(_LABEL + width + 6, top, text))
+            top += _ROW
+        top += _ROW // 2
+    body = "\n".join([f"<title>{title}</title>", _svg_text(0, _TITLE - 10, title, "bold"), *lines])
+    size = f'width="{_WIDTH}" height="{top}" viewBox="-10 0 {_WIDTH + 20} {top}"'
+    style = 'font-family="sans-serif" font-size="13"'
+    return f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>\n{body}\n</svg>\n'
+
+
+def _svg_text(x: float, y: float, text: str, weight: str = "normal") -> str:
+    return f'<text x="{x:.1f}" y="{y:.1f}" font-weight="{weight}">{escape(text)}</text>'
 
 
 def _measures(figures: VariantFigures) -> list[tuple[str, float, str]]:
