@@ -141,13 +141,13 @@ def _is_served(api: Api, definition: Manifest) -> bool:
     return True
 
 
-def create_namespace(api: Api, name: str, *, tenants: Iterable[str] = ("tenant",)) -> None:
-    """Create a namespace in which *tenants* have Kubernetes' ClusterRole `edit`."""
+def create_namespace(api: Api, name: str) -> None:
+    """Create a namespace in which the identity ``tenant`` has Kubernetes' ClusterRole `edit`."""
     api.create("/api/v1/namespaces", {"metadata": {"name": name}})
-    subjects = [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": tenant} for tenant in tenants]
+    tenant = {"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": "tenant"}
     role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "edit"}
     path = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{name}/rolebindings"
-    api.create(path, {"metadata": {"name": "tenants"}, "roleRef": role, "subjects": subjects})
+    api.create(path, {"metadata": {"name": "tenants"}, "roleRef": role, "subjects": [tenant]})
 
 
 def delete_namespace(api: Api, name: str) -> None:

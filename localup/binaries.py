@@ -56,12 +56,12 @@ def pinned_version() -> str:
     return match[1]
 
 
-def go_environment(folder: Path, outer: Mapping[str, str] = os.environ) -> dict[str, str]:
+def go_environment(folder: Path) -> dict[str, str]:
     """Return a Go environment that keeps all its files in *folder*, and create the folder."""
     telemetry = folder / "config" / "go" / "telemetry"
     telemetry.mkdir(parents=True, exist_ok=True)
     (telemetry / "mode").write_text("off")  # otherwise a telemetry child process outlives Go
-    return dict(outer) | {
+    return dict(os.environ) | {
         "CGO_ENABLED": "0",
         "GOENV": "off",
         "GOFLAGS": "-modcacherw",  # otherwise the module cache cannot be deleted
@@ -155,11 +155,11 @@ def ensure_helm(say: Callable[[str], None] = print) -> Path:
     return folder / "helm"
 
 
-def installed_programs(say: Callable[[str], None], outer: Mapping[str, str] = os.environ) -> dict[str, Path]:
+def installed_programs(say: Callable[[str], None]) -> dict[str, Path]:
     """Return etcd and kube-apiserver in the folder KUBEBUILDER_ASSETS, else in PATH, unless they are too old."""
     programs: dict[str, Path] = {}
     for name in _MODULES:
-        folders = os.pathsep.join(filter(None, (outer.get("KUBEBUILDER_ASSETS"), outer.get("PATH"))))
+        folders = os.pathsep.join(filter(None, (os.environ.get("KUBEBUILDER_ASSETS"), os.environ.get("PATH"))))
         program = shutil.which(name, path=folders)
         if program is None:
             continue

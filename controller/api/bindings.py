@@ -101,7 +101,6 @@ class ReplicaRequirements(msgspec.Struct, rename="camel", frozen=True):
     """Requests of one replica."""
 
     resource_request: Quantities = msgspec.field(default_factory=dict)
-    priority_class_name: str = ""
 
 
 class Component(msgspec.Struct, rename="camel", frozen=True):

@@ -17,8 +17,6 @@ REQUEUE = "Requeue"
 PLACEMENTS = ("Required", PREFERRED)
 ON_MOVE = ("Keep", REQUEUE)
 
-RECLAIM_POLICIES = ("Retain", "Delete")
-
 #: Type of the only condition of a claim, and of a source.
 BOUND, AVAILABLE = "Bound", "Available"
 

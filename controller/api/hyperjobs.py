@@ -183,9 +183,8 @@ def validation_rules(*rules: tuple[str, str]) -> ConfigDict:
     )
 
 
-def list_map_by(key: str) -> dict[str, Any]:
-    """Return the schema of a list with items identified by *key*."""
-    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
+#: Schema of a list whose items are identified by their names.
+_LIST_BY_NAME: dict[str, Any] = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
 
 
 class HyperJobModel(BaseModel):
@@ -225,7 +224,7 @@ class SplitPolicy(HyperJobModel):
     """The resource name of the accelerators, such as nvidia.com/gpu."""
     strategy: Strategy | None = Field(None, json_schema_extra={"maxLength": 16})
     """ByCluster, ByReplicas, ByResources, Static or Auto; takes precedence over mode."""
-    clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=list_map_by("name"))
+    clusters: tuple[ClusterShare, ...] = Field((), max_length=500, json_schema_extra=_LIST_BY_NAME)
     """ByCluster and ByReplicas: the clusters that get a part; ByResources: the order in which clusters are filled."""
     parts: int | None = Field(None, ge=1, json_schema_extra={"maximum": 1000})
     """ByReplicas: the number of equal parts."""
@@ -305,7 +304,7 @@ class HyperJobSpec(HyperJobOptions):
         ),
     )
 
-    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**list_map_by("name"), "maxItems": 1000})
+    replicated_jobs: tuple[ReplicatedJob, ...] = Field((), json_schema_extra={**_LIST_BY_NAME, "maxItems": 1000})
     """The jobs whose parts are admitted together; without a split policy, a part for each of the replicas."""
     plugins: dict[str, list[str]] = Field(default_factory=dict)
     """Volcano plugins of every part, unless its template names them."""
@@ -365,11 +364,6 @@ class HyperJob(HyperJobModel):
     status: HyperJobStatus = HyperJobStatus()
 
     @property
-    def path(self) -> str:
-        """``namespace/name``, as messages name the object."""
-        return f"{self.metadata.namespace}/{self.metadata.name}"
-
-    @property
     def part_annotations(self) -> dict[str, str]:
         """The annotations that its parts inherit."""
         return {
@@ -405,7 +399,7 @@ def hyperjob_resource(api_version: str) -> Resource:
 
 def read_hyperjob(document: dict[str, Any]) -> HyperJob:
     """Parse a HyperJob; raise `HyperJobError` if it is invalid or too large. A null is an unset field."""
-    if _has_more_values(document.get("spec"), _MAX_VALUES):
+    if _has_too_many_values(document.get("spec")):
         raise HyperJobError(f"its spec has more than {_MAX_VALUES} values; make its templates smaller")
     document = _without_nulls(document)
     resource = hyperjob_resource(str(document.get("apiVersion", "")))
@@ -428,14 +422,14 @@ def read_status(document: dict[str, Any]) -> HyperJobStatus:
         raise HyperJobError(_format_errors("status", error)) from error
 
 
-def _has_more_values(value: Any, most: int) -> bool:
-    """Return whether *value* has more than *most* members and items, at any depth."""
+def _has_too_many_values(value: Any) -> bool:
+    """Return whether *value* has more members and items than a spec may have, at any depth."""
     parts, count = [value], 0
     while parts:
         part = parts.pop()
         if isinstance(part, dict | list):
             count += len(part)
-            if count > most:
+            if count > _MAX_VALUES:
                 return True
             parts += part.values() if isinstance(part, dict) else part
     return False

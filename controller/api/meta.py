@@ -68,11 +68,6 @@ class WatchedObject(msgspec.Struct, rename="camel", frozen=True):
     decode_errors: tuple[str, ...] = msgspec.field(default=(), name="$flaws")
     """The first fields that could not be read and have their defaults instead, each with its path."""
 
-    @property
-    def path(self) -> str:
-        """``namespace/name``, or only the name, as messages name the object."""
-        return f"{self.metadata.namespace}/{self.metadata.name}" if self.metadata.namespace else self.metadata.name
-
 
 class ListMeta(msgspec.Struct):
     """Metadata of a list that paging needs."""

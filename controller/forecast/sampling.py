@@ -74,7 +74,6 @@ class RepeatedArrivals:
     """
 
     def __init__(self, workloads: Sequence[Workload], now: int, *, seed: int = 0) -> None:
-        self._now = now
         self._seed = seed
         self._blocks: dict[tuple[int, str], list[Workload]] = {}
         for workload in sorted(workloads, key=lambda workload: (workload.created_at, workload.uid)):

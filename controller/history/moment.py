@@ -1,7 +1,7 @@
 """Replays a decision log up to one moment, and describes the state before its plan and what the plan decided."""
 
 import time
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import BinaryIO, NamedTuple
@@ -127,14 +127,9 @@ class _Describer:
             queues=tuple(self._queues()),
             clusters=tuple(self._clusters()),
             pending=pending,
-            decisions=self._first(decided, _MAX_DECISIONS),
-            omitted=self._omitted,
+            decisions=tuple(decided[:_MAX_DECISIONS]),
+            omitted=self._omitted + max(len(decided) - _MAX_DECISIONS, 0),
         )
-
-    def _first(self, rows: Iterable[LoggedDecision], most: int) -> tuple[LoggedDecision, ...]:
-        known = tuple(rows)
-        self._omitted += max(len(known) - most, 0)
-        return known[:most]
 
     def _decision(self, record: DecisionRecord) -> LoggedDecision:
         fields = record_fields(record, self._entry.number, self._entry.revision)

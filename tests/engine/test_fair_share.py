@@ -7,10 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.engine.fairness.fair_share import Claim, divide, fair_shares, guarantees_exceed
+from controller.engine.fairness.fair_share import Claim, FairShareDivision, divide, guarantees_exceed
 from controller.engine.reasons import Reason
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, Tree, queue_limits
 from controller.engine.state.quota import Quota
+from controller.engine.steps import finish
 from tests.draws import draws
 from tests.engine.objects import cluster
 from tests.reference import shares, state
@@ -155,7 +156,9 @@ def check_tree(world: state.State, asked: int) -> None:
     charged = {QueueName(name): slow.direct(name, running) for name in slow.queues}
     quota = Quota(tree, queue_limits(tree, {"cpu": world.clusters[0].allocatable["cpu"]}), charged)
     wanted = {QueueName(job.queue): {"cpu": job.requests["cpu"] + charged[job.queue]["cpu"]} for job in waiting}
-    fair = {name: due.get("cpu", 0) for name, due in fair_shares(quota, wanted).items()}
+    division = FairShareDivision(quota)
+    finish(division.divide(wanted))
+    fair = {name: due.get("cpu", 0) for name, due in division.shares.items()}
     due = shares.fair_shares(slow, waiting, running)
     assert fair == {name: amounts["cpu"] for name, amounts in due.items()}
     for leaf in slow.leaves():

@@ -13,7 +13,7 @@ from math import lcm
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import PODS, Resources
-from controller.engine.steps import Steps, finish
+from controller.engine.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,21 +131,10 @@ def _level(curves: Sequence[_ShareCurve], amount: int) -> tuple[int, int]:
 FairShares = Mapping[QueueName, Mapping[str, Fraction]]
 
 
-def fair_shares(quota: Quota, requested: Mapping[QueueName, Resources]) -> FairShares:
-    """Return every queue's fair share by resource, in base units; ``pods`` are not shared.
-
-    *requested* has the requests of each leaf: its charges and those of its competing
-    pending workloads.
-    """
-    division = FairShareDivision(quota)
-    finish(division.divide(requested))
-    return division.shares
-
-
 class FairShareDivision:
-    """The fair shares of a tree, updated incrementally; limits and guarantees are constant.
+    """The fair shares of a tree by resource, in base units, updated incrementally; limits and guarantees are constant.
 
-    ``update`` must be called for every queue whose requests or direct charges change.
+    ``pods`` are not shared. ``update`` must be called for every queue whose requests or direct charges change.
     """
 
     def __init__(self, quota: Quota) -> None:
@@ -154,7 +143,10 @@ class FairShareDivision:
         self._divisions: dict[str, _ResourceDivision] = {}
 
     def divide(self, requested: Mapping[QueueName, Resources]) -> Steps[None]:
-        """Divide every resource, with a step for each queue."""
+        """Divide every resource, with a step for each queue.
+
+        *requested* has the requests of each leaf: its charges and those of its competing pending workloads.
+        """
         for resource in sorted(_resources(self._quota, requested)):
             self._divisions[resource] = _ResourceDivision(self._quota, resource, requested)
             self._store(resource, self._divisions[resource].shares)

@@ -112,11 +112,6 @@ class QueueShares:
             self._whole_shares.pop(name, None)
             self._weights.pop(name, None)
 
-    def usage_ratio(self, queue: QueueName, resources: frozenset[str]) -> UsageRatio:
-        """Return the queue's usage ratio while its next workload requests *resources*."""
-        weights = self._weights_of(queue)
-        return weights.ratio(self.quota.allocated[queue]) if resources <= weights.weights.keys() else INFINITE
-
     def usage_ratio_with(self, queue: QueueName, usage: Resources) -> UsageRatio:
         """Return the usage ratio that *queue* would have with *usage*; not cached."""
         return self._weights_of(queue).ratio(usage)
