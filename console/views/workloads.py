@@ -40,7 +40,7 @@ from controller.engine import remedies
 from controller.engine.plan import Admit
 from controller.engine.reasons import Refusal
 from controller.engine.state.hierarchy import QueueName
-from controller.engine.state.workloads import ClusterCharge, Workload, WorkloadState, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.reporting.messages import pending_message, verified_remedy
 
 SORTS = ("state", "age", "priority", "name", "queue")
@@ -159,9 +159,7 @@ def _next_cycle(snapshot: Snapshot, uids: Collection[WorkloadUid]) -> dict[Workl
 
 def clusters_of(workload: Workload) -> tuple[str, ...]:
     """Return the clusters that a workload is admitted to."""
-    if workload.state is not WorkloadState.ADMITTED or workload.admission is None:
-        return ()
-    return tuple(charge.cluster for charge in workload.admission.cluster_charges)
+    return tuple(charge.cluster for charge in workload.cluster_charges if workload.state is WorkloadState.ADMITTED)
 
 
 class Change(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
@@ -323,7 +321,7 @@ def workload_view(model: Model, workload: Workload, reader: Reader, insights: In
         clusters=tuple(reports)[:_MAX_CLUSTERS],
         adopted=is_adopted(workload),
         resized_from=quantities_text(resized_from(snapshot, workload) or {}),
-        placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in _charges(workload)),
+        placed=tuple((charge.cluster, amounts_text(charge.charge)) for charge in workload.cluster_charges),
         next_cycle=_next_cycle(snapshot, {workload.uid}).get(workload.uid, ""),
         evictions=workload.evictions,
         record=_record(binding),
@@ -344,10 +342,6 @@ def _data(snapshot: Snapshot, workload: Workload, reader: Reader) -> tuple[DataR
     if reader.all_clusters:
         return reports
     return tuple(msgspec.structs.replace(report, source=None, clusters=()) for report in reports)
-
-
-def _charges(workload: Workload) -> Iterable[ClusterCharge]:
-    return workload.admission.cluster_charges if workload.admission is not None else ()
 
 
 def _hyperjob(model: Model, workload: Workload) -> str:

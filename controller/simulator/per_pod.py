@@ -116,8 +116,7 @@ def _jobs(trace: Trace) -> Iterator[tuple[int, _Job]]:
     """Yield each pending job with pods and the time from which it waits, and each running job and its end."""
     for submission in trace.submissions:
         workload = submission.workload
-        charges = workload.admission.cluster_charges if workload.admission is not None else ()
-        placed = [(charge.cluster, charge.charge) for charge in charges]
+        placed = [(charge.cluster, charge.charge) for charge in workload.cluster_charges]
         pods = [pod_set.request for pod_set in submission.pods for _ in range(pod_set.count)]
         if workload.state is WorkloadState.ADMITTED:
             yield submission.runtime - submission.ran, _Job(submission, [], placed)

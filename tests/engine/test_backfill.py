@@ -11,9 +11,10 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.policy import AdvanceReservation, Backfill, HeadReservationPolicy, Policy
-from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial, owner_of
+from controller.engine.reservations.backfill import MISS_BUDGET, BackfillWindows, _Trial
 from controller.engine.state.clusters import Affinity, ClusterName
 from controller.engine.state.hierarchy import Queue, QueueName
+from controller.engine.state.pending import owner_of
 from controller.engine.state.resources import total
 from controller.engine.state.workloads import (
     ClusterCharge,

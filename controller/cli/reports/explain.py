@@ -482,7 +482,7 @@ def _part(
         requests=amounts,
         why=part.reason,
         state=_part_state(part, workload),
-        clusters=_part_clusters(workload),
+        clusters=tuple(charge.cluster for charge in workload.cluster_charges) if workload else (),
         reason=refusal.reason if refusal else "",
         message=pending_message(refusal) if refusal else "",
         retries=part.retries,
@@ -493,8 +493,3 @@ def _part(
 def _part_state(part: PartStatus, workload: Workload | None) -> str:
     """Return the engine's state of a part, or its recorded phase if the engine no longer has it."""
     return str(workload.state) if workload is not None and workload.state is not WorkloadState.FINISHED else part.phase
-
-
-def _part_clusters(workload: Workload | None) -> tuple[str, ...]:
-    admission = workload.admission if workload else None
-    return tuple(charge.cluster for charge in admission.cluster_charges) if admission else ()

@@ -250,7 +250,7 @@ def _usage_report(snapshot: Snapshot, workload: Workload) -> UsageReport:
         name=workload.name,
         queue=workload.queue,
         priority=workload.priority,
-        clusters=tuple(charge.cluster for charge in admission.cluster_charges) if admission else (),
+        clusters=tuple(charge.cluster for charge in workload.cluster_charges),
         charge=positive_quantities(admission.charge) if admission else {},
         since=format_time(admission.admitted_at) if admission else None,
         age=format_age(admission.admitted_at, snapshot.now) if admission else "",

@@ -134,7 +134,7 @@ class StartupChecks:
                 checked.append(workload)
         freed: dict[ClusterName, Resources] = {}
         for workload in checked:
-            for cluster_charge in _charges_of(workload):
+            for cluster_charge in workload.cluster_charges:
                 freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         failed: list[Workload] = []
         for workload in checked:
@@ -145,7 +145,7 @@ class StartupChecks:
                 failed.append(workload)
                 continue
             self._workloads.accepted.add(workload.uid)
-            for cluster_charge in _charges_of(workload):
+            for cluster_charge in workload.cluster_charges:
                 freed[cluster_charge.cluster] = subtract(freed[cluster_charge.cluster], cluster_charge.charge)
         due = [workload for workload in failed if workload.eviction_retry_at <= now]
         return list(
@@ -255,15 +255,11 @@ def _keep_order(workload: Workload) -> tuple[int, int, str, str, str]:
     return -workload.priority, admitted_at, workload.name, workload.namespace, workload.uid
 
 
-def _charges_of(workload: Workload) -> tuple[ClusterCharge, ...]:
-    return workload.admission.cluster_charges if workload.admission is not None else ()
-
-
 def _current_charges(workload: Workload) -> tuple[ClusterCharge, ...]:
     """Return its charges without clusters that Karmada evicts it from, where it runs for a limited time only."""
-    charges = _charges_of(workload)
-    current = tuple(charge for charge in charges if charge.cluster not in workload.requirements.evicting_from)
-    return current or charges
+    evicting_from = workload.requirements.evicting_from
+    current = tuple(charge for charge in workload.cluster_charges if charge.cluster not in evicting_from)
+    return current or workload.cluster_charges
 
 
 def _fits_cluster(cluster_state: ClusterState, workload: Workload, freed: Resources) -> bool:

@@ -15,15 +15,12 @@ from controller.engine.placement.feasibility_cache import Feasibility, ReservedC
 from controller.engine.placement.fit import FreeCapacity, choose_clusters, free_capacity
 from controller.engine.placement.fitting_index import FittingIndex
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.reservations.backfill import (
-    owner_of,
-    spends,
-)
+from controller.engine.reservations.backfill import spends
 from controller.engine.reservations.reserved import JointReservation, ReservedResources
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import WorkloadClass, run_time_bounds
+from controller.engine.state.pending import WorkloadClass, owner_of, run_time_bounds
 from controller.engine.state.quota import Quota
 from controller.engine.state.request_index import Slots, slots_in
 from controller.engine.state.resources import EMPTY, Resources, fits

@@ -330,8 +330,7 @@ def _clusters_of(workload: Workload | None) -> set[ClusterName]:
 
 
 def _charge_on(workload: Workload, name: ClusterName) -> Resources:
-    charges = workload.admission.cluster_charges if workload.admission is not None else ()
-    here = [charge.charge for charge in charges if charge.cluster == name]
+    here = [charge.charge for charge in workload.cluster_charges if charge.cluster == name]
     return here[0] if len(here) == 1 else total(here)
 
 

@@ -19,9 +19,9 @@ from controller.engine.state.cluster_state import earliest
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import ROOT, Node, QueueName
-from controller.engine.state.pending import run_time_bounds
+from controller.engine.state.pending import owner_of, run_time_bounds
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import EMPTY, Resources, add, scale
+from controller.engine.state.resources import EMPTY, Resources, add, add_to, scale
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Choice, ClusterCharge, Workload, WorkloadState, WorkloadUid
 
@@ -352,10 +352,10 @@ class _Trial:
         self._new_releases.append(release)
         for node in self._quota.tree.nodes.get(release.queue, self._quota.tree.root).path():
             if node.name in self._by_queue:
-                _add_to(self._by_queue[node.name], release.charge)
+                add_to(self._by_queue[node.name], release.charge)
         for cluster_charge in release.cluster_charges:
             if cluster_charge.cluster in self._by_cluster:
-                _add_to(self._by_cluster[cluster_charge.cluster], cluster_charge.charge)
+                add_to(self._by_cluster[cluster_charge.cluster], cluster_charge.charge)
 
     def is_fulfilled(self, at: int) -> bool:
         """Return whether the reserved workloads could start at *at*."""
@@ -397,11 +397,6 @@ class _Trial:
         return Window(shadow_time, by_queue, by_cluster, next_end, shadow_time)
 
 
-def _add_to(amounts: dict[str, int], more: Resources) -> None:
-    for name, amount in more.items():
-        amounts[name] = amounts.get(name, 0) + amount
-
-
 def _release_order(release: Release) -> tuple[int, str]:
     return release.at, release.uid
 
@@ -426,8 +421,3 @@ def longest_run_time(workloads: Collection[Workload]) -> int | None:
     """Return the longest expected run time of *workloads* in milliseconds, ``None`` where one is unknown."""
     known = [workload.run_time_ms for workload in workloads if workload.run_time_ms is not None]
     return max(known) if len(known) == len(workloads) else None
-
-
-def owner_of(workload: Workload) -> str:
-    """Return what identifies a reservation: the HyperJob of its parts, otherwise the workload."""
-    return workload.gang.key if workload.gang is not None else workload.uid

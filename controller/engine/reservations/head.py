@@ -16,14 +16,14 @@ from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.plan import Assume, Evict, RecordUpdate
 from controller.engine.policy import HeadReservationPolicy, Policy
 from controller.engine.reasons import EvictionReason
-from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time, owner_of
+from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time
 from controller.engine.reservations.idle import IdleReservations
 from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.reservations.reserved import reservation_demands
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import WorkloadClass
+from controller.engine.state.pending import WorkloadClass, owner_of
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, positive
 from controller.engine.state.workload_index import WorkloadIndex

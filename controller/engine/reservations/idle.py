@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from controller.engine.policy import AdvanceReservation, HeadReservationPolicy
-from controller.engine.reservations.backfill import Window, owner_of
+from controller.engine.reservations.backfill import Window
 from controller.engine.state.cluster_state import ClusterState, earliest
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
+from controller.engine.state.pending import owner_of
 from controller.engine.state.resources import EMPTY, PODS, Resources, add, elementwise_min, positive, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import Workload

@@ -5,16 +5,10 @@ from dataclasses import dataclass, replace
 from operator import is_
 
 from controller.engine.placement.feasibility_cache import FeasibilityCache, ReservedCapacity
-from controller.engine.reservations.backfill import (
-    MISS_BUDGET,
-    ReservationDemand,
-    Window,
-    longest_run_time,
-    owner_of,
-)
+from controller.engine.reservations.backfill import MISS_BUDGET, ReservationDemand, Window, longest_run_time
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
-from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
+from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key, owner_of
 from controller.engine.state.quota import Quota
 from controller.engine.state.resources import EMPTY, Resources, add, remaining
 from controller.engine.state.workload_index import WorkloadIndex

@@ -151,7 +151,7 @@ class WorkloadClass:
         return bisect_left(self.workloads, other, key=order_key)
 
 
-def _reservation_owner(workload: Workload) -> str:
+def owner_of(workload: Workload) -> str:
     """Return the key of the reservation's owner: the gang for all its parts (G1), otherwise the workload."""
     return workload.gang.key if workload.gang is not None else workload.uid
 
@@ -294,7 +294,7 @@ class PendingWorkloads:
             nominated_cluster,
             is_non_preemptible,
             workload.details.preempts,
-            _reservation_owner(workload) if workload.reservation is not None else None,
+            owner_of(workload) if workload.reservation is not None else None,
             run_time_bounds(workload) if self.is_by_run_time else (),
             workload.priority if self.is_by_priority else None,
         )

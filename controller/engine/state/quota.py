@@ -12,7 +12,7 @@ from collections.abc import Set as AbstractSet
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import ROOT, Node, QueueLimits, QueueName, Tree
 from controller.engine.state.request_index import ExceedingRequests, RequestIndex, Slots, free_amounts
-from controller.engine.state.resources import PODS, Resources
+from controller.engine.state.resources import PODS, Resources, add_to
 
 _Amounts = dict[QueueName, dict[str, int]]
 
@@ -82,10 +82,10 @@ class Quota:
     def add_assumed(self, node: Node, charge: Resources) -> None:
         """Charge for a trial, or undo such a charge, without counting as freed."""
         self.version += 1
-        _add_to(self.direct[node.name], charge)
+        add_to(self.direct[node.name], charge)
         raised = charge
         for above in node.path():
-            _add_to(self.allocated[above.name], charge)
+            add_to(self.allocated[above.name], charge)
             if above.name in self.guaranteed:
                 raised = self._reserve(above, raised)
 
@@ -93,7 +93,7 @@ class Quota:
         """Add *raised* to the reserved quota below *node*; return by how much its own increases."""
         sums, guarantee = self._reserved_below[node.name], self.limits[node.name].guarantee
         before = {resource: max(sums.get(resource, 0), guarantee.get(resource, 0)) for resource in raised}
-        _add_to(sums, raised)
+        add_to(sums, raised)
         return {resource: max(sums[resource], guarantee.get(resource, 0)) - before[resource] for resource in raised}
 
     def refusal(self, node: Node, charge: Resources) -> Refusal | None:
@@ -287,11 +287,6 @@ class Quota:
     def overlay(self) -> "Quota":
         """Return a copy-on-write overlay of this quota, to try charges."""
         return _QuotaOverlay(self)
-
-
-def _add_to(sums: dict[str, int], amounts: Resources) -> None:
-    for resource, amount in amounts.items():
-        sums[resource] = sums.get(resource, 0) + amount
 
 
 def _fits_free_amount(node: Node, charge: Resources, limit: Resources, taken: Resources) -> bool:

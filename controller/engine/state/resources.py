@@ -59,6 +59,12 @@ def add(left: Resources, right: Resources) -> Resources:
     return total
 
 
+def add_to(sums: dict[str, int], amounts: Resources) -> None:
+    """Add *amounts* to *sums* in place."""
+    for name, amount in amounts.items():
+        sums[name] = sums.get(name, 0) + amount
+
+
 def subtract(left: Resources, right: Resources) -> Resources:
     """Return the difference, name by name; it may be negative."""
     rest = dict(left)

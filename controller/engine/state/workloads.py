@@ -346,6 +346,11 @@ class Workload:
         return self.details.run_time_ms
 
     @property
+    def cluster_charges(self) -> tuple[ClusterCharge, ...]:
+        """Return what it is charged with on each cluster."""
+        return self.admission.cluster_charges if self.admission is not None else ()
+
+    @property
     def is_being_evicted(self) -> bool:
         """Return whether it was evicted and has not stopped in its clusters yet."""
         return self.state is WorkloadState.PENDING and self.admission is not None

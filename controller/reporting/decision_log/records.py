@@ -119,7 +119,7 @@ class RecordBuilder:
             RULES[decision.reason],
             decision.reason,
             self._fair_share_utilization(workload.queue) if is_reclaimed else self._queue_utilization(workload.queue),
-            cluster_charges=admission.cluster_charges if admission else (),
+            cluster_charges=workload.cluster_charges,
             extra=tuple(extra),
             message=decision.back_off.message if decision.back_off is not None else "",
         )
@@ -179,11 +179,8 @@ def _rule(refusal: Refusal) -> str:
 
 
 def _requeue_record(workload: Workload) -> DecisionRecord:
-    admission = workload.admission
-    cluster_charges = admission.cluster_charges if admission else ()
-    return DecisionRecord(
-        "Requeue", workload, admission.charge if admission else EMPTY, "R1", cluster_charges=cluster_charges
-    )
+    charge = workload.admission.charge if workload.admission else EMPTY
+    return DecisionRecord("Requeue", workload, charge, "R1", cluster_charges=workload.cluster_charges)
 
 
 def _update_record(update: RecordUpdate, request: Resources) -> DecisionRecord:
