@@ -53,7 +53,7 @@ rules:
 
 
 class EtcdServer(Protocol):
-    """Started etcd, such as `localup.etcd.Etcd`."""
+    """Started etcd: an `Etcd`, or that of another process."""
 
     @property
     def url(self) -> str:

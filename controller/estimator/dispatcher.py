@@ -3,13 +3,16 @@
 import asyncio
 import time
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn, Protocol
+from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import structlog
 
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.options import EstimatorError, EstimatorOptions
+
+if TYPE_CHECKING:
+    from controller.estimator.client import Client
 
 #: Maximum number of concurrent queries; the engine limits those to one cluster.
 _MAX_CONCURRENT: Final = 256
@@ -24,16 +27,6 @@ class Metrics(Protocol):
         """Count one query, by its outcome."""
 
 
-class EstimatorClient(Protocol):
-    """Client of one estimator."""
-
-    async def estimate(self, query: Query) -> Estimate:
-        """Return what the estimator counts. Raises `EstimatorError`."""
-
-    async def close(self) -> None:
-        """Close the connection."""
-
-
 class EstimatorDispatcher:
     """The estimators of all clusters; ``run`` must be running to get answers."""
 
@@ -43,7 +36,7 @@ class EstimatorDispatcher:
         on_estimate: Callable[[Estimate], None],
         *,
         metrics: Metrics,
-        client_of: Callable[[str], EstimatorClient] | None = None,
+        client_of: Callable[[str], "Client"] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
@@ -51,7 +44,7 @@ class EstimatorDispatcher:
         self._metrics = metrics
         self._client_of = client_of or self._connect
         self._clock = clock
-        self._clients: dict[ClusterName, EstimatorClient] = {}
+        self._clients: dict[ClusterName, Client] = {}
         self._unavailable: dict[ClusterName, str] = {}
         """Clusters with an estimator that did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
@@ -100,12 +93,12 @@ class EstimatorDispatcher:
             log.info("estimator available", cluster=query.cluster)
         return estimate, "uncounted" if estimate.count is None else "counted"
 
-    def _client(self, cluster: ClusterName) -> EstimatorClient:
+    def _client(self, cluster: ClusterName) -> "Client":
         if cluster not in self._clients:
             self._clients[cluster] = self._client_of(cluster)
         return self._clients[cluster]
 
-    def _connect(self, cluster: str) -> EstimatorClient:
+    def _connect(self, cluster: str) -> "Client":
         from controller.estimator.client import new_client  # noqa: PLC0415 -- gRPC is imported only where estimators are used
 
         return new_client(self._options, cluster, self._clock)

@@ -10,7 +10,7 @@ restored from a backup and has since reached later versions than the cache.
 
 import random
 from collections.abc import Set as AbstractSet
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -32,40 +32,21 @@ class CacheDifference(NamedTuple):
     """Whether the cache has a version that the server never had, or lost."""
 
 
-class CacheView(Protocol):
-    """Read access to the objects in a cache."""
-
-    def __len__(self) -> int:
-        """Return the number of objects."""
-
-    def version(self, namespace: str, name: str) -> int | None:
-        """Return the cached resourceVersion of an object, ``None`` if the object is not cached."""
-
-
-class CollectionView:
-    """View of a collection by the namespaces and names of its objects."""
-
-    def __init__(self, collection: Collection[Any]) -> None:
-        self._collection = collection
-
-    def __len__(self) -> int:
-        return len(self._collection)
-
-    def version(self, namespace: str, name: str) -> int | None:
-        """Return the cached resourceVersion of an object, ``None`` if the object is not cached."""
-        known = self._collection.get(self._collection.key(namespace, name))
-        return None if known is None else known.resource_version
-
-
 class CacheAudit:
-    """Compares a cache with the API server's list of *path* at one resourceVersion, while the server still has it."""
+    """Compares a collection with the API server's list of *path* at one resourceVersion, while the server has it."""
 
     def __init__(
-        self, api: Api, path: str, view: CacheView, *, selectors: Parameters = NO_PARAMETERS, page: int = 500
+        self,
+        api: Api,
+        path: str,
+        collection: Collection[Any],
+        *,
+        selectors: Parameters = NO_PARAMETERS,
+        page: int = 500,
     ) -> None:
         self._api = api
         self._path = path
-        self._view = view
+        self._collection = collection
         self._selectors = selectors
         self._page = page
         # A random start spreads the expensive audits over processes and kinds.
@@ -73,7 +54,12 @@ class CacheAudit:
 
     def contains(self, namespace: str, name: str) -> bool:
         """Whether the object is cached, in any version."""
-        return self._view.version(namespace, name) is not None
+        return self._version(namespace, name) is not None
+
+    def _version(self, namespace: str, name: str) -> int | None:
+        """Return the cached resourceVersion of an object, ``None`` if the object is not cached."""
+        known = self._collection.get(self._collection.key(namespace, name))
+        return None if known is None else known.resource_version
 
     async def find_difference(
         self, version: str, *, lacking: AbstractSet[tuple[str, str]] = frozenset()
@@ -93,7 +79,7 @@ class CacheAudit:
             return None  # an outage, or the version has expired: nothing is known about the cache
         except _DifferenceError as error:
             return error.difference
-        held = len(self._view) + len(lacking)
+        held = len(self._collection) + len(lacking)
         return None if held == count else CacheDifference(f"the cache has {held} objects, the server has {count}")
 
     async def _count(self, version: str) -> int:
@@ -118,7 +104,7 @@ class CacheAudit:
     def _check(self, raw: bytes, version: str, lacking: AbstractSet[tuple[str, str]]) -> None:
         """Compare one object of the list at *version*."""
         meta = read_meta(raw)
-        held, stored = self._view.version(meta.namespace, meta.name), meta.resource_version
+        held, stored = self._version(meta.namespace, meta.name), meta.resource_version
         if held is None and (meta.namespace, meta.name) not in lacking:
             raise _DifferenceError(CacheDifference(f"{meta.path} is not cached, the server has it in version {stored}"))
         if held is None or not (stored.isdecimal() and version.isdecimal()):

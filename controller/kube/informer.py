@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from controller.api.meta import Page
-from controller.kube.cache_audit import CacheAudit, CollectionView
+from controller.kube.cache_audit import CacheAudit
 from controller.kube.client import NO_PARAMETERS, Api, Parameters
 from controller.kube.collection import Collection
 from controller.kube.errors import (
@@ -72,14 +72,6 @@ class Sink(Protocol[T_contra]):
 
     def forget(self, namespace: str, name: str) -> None:
         """Delete the object with that name; its last state cannot be read."""
-
-
-class SyncedCache(Protocol):
-    """A cache that may or may not be in sync with the API server."""
-
-    @property
-    def synced(self) -> asyncio.Event:
-        """Set while it is in sync."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -439,7 +431,7 @@ def audited_informer(  # noqa: PLR0913 -- two of them are rarely given
         is_known=is_known,
         selectors=selectors,
         options=options,
-        audit=CacheAudit(api, path, CollectionView(collection), selectors=selectors, page=options.page),
+        audit=CacheAudit(api, path, collection, selectors=selectors, page=options.page),
         is_optional=is_optional,
     )
 

@@ -8,14 +8,14 @@ import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import structlog
 from aiohttp import web
 
+from controller.kube.informer import Informer
 from controller.kube.limited_server import LimitedServer
 from controller.reporting.metrics import CONTENT_TYPE, ControllerMetrics
-from controller.reporting.state_collector import InformerStats
 
 _MAX_CONNECTIONS = 64
 #: Time for a whole connection: each answer closes its connection.
@@ -30,7 +30,7 @@ _CLOSE = {"Connection": "close"}
 class Readiness:
     """Whether decisions are based on complete and fresh caches."""
 
-    informers: Mapping[str, InformerStats]
+    informers: Mapping[str, Informer[Any]]
     fresh_seconds: float
     problem: Callable[[], str | None] = lambda: None
     """Another reason against readiness, if any."""

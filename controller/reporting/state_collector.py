@@ -8,7 +8,7 @@ from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeVar, get_args
+from typing import Any, NamedTuple, TypeVar, get_args
 
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, Metric
 
@@ -20,7 +20,7 @@ from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import CPU, MEMORY, PODS, Resources, base_units
 from controller.engine.state.workloads import Workload, WorkloadState
-from controller.kube.informer import SyncedCache
+from controller.kube.informer import Informer
 from controller.kube.timing import Clock, wall_clock
 
 NAMESPACE = "volcano_global"
@@ -40,30 +40,11 @@ MAX_RESOURCES = 10
 MAX_CLUSTERS = 200
 
 
-class InformerStats(Protocol):
-    """Statistics of an informer."""
-
-    lists: int
-    decode_failures: int
-
-    @property
-    def unreadable(self) -> int:
-        """Number of objects whose present version could not be decoded."""
-
-    @property
-    def is_synced(self) -> bool:
-        """Whether the cache equals a state of the API server."""
-
-    @property
-    def seconds_since_response(self) -> float:
-        """Seconds since the last message of the API server."""
-
-
 class Caches(NamedTuple):
     """Caches by the names that metrics use: the informers, and those of kinds that may not be served."""
 
-    informers: Mapping[str, InformerStats]
-    discovered: Mapping[str, SyncedCache] = MappingProxyType({})
+    informers: Mapping[str, Informer[Any]]
+    discovered: Mapping[str, Informer[Any]] = MappingProxyType({})
 
 
 class ReservedIdle:
@@ -157,7 +138,7 @@ class StateCollector:
     def _cache_metrics(self) -> Iterator[Metric]:
         informers, discovered = self._caches
 
-        def samples(value: Callable[[InformerStats], float]) -> Samples:
+        def samples(value: Callable[[Informer[Any]], float]) -> Samples:
             return (((name,), value(informer)) for name, informer in informers.items())
 
         label = ("resource",)

@@ -10,11 +10,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Protocol
 
 import structlog
 
 from controller.cache.objects import CachedBinding
+from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
@@ -103,37 +103,6 @@ class RateLimiter:
         self._on_available()
 
 
-class BindingSink(Protocol):
-    """Receives observed bindings."""
-
-    def decode(self, raw: bytes, /) -> CachedBinding:
-        """Return the cached form of a binding."""
-
-    def upsert(self, binding: CachedBinding, /) -> None:
-        """Store *binding* unless a newer version is known."""
-
-
-class AssumedState(Protocol):
-    """Cached objects and the decisions that were assumed but not observed yet."""
-
-    @property
-    def bindings(self) -> BindingSink:
-        """The sink of ResourceBindings."""
-
-    @property
-    def cluster_bindings(self) -> BindingSink:
-        """The sink of ClusterResourceBindings."""
-
-    def binding(self, uid: WorkloadUid, /) -> CachedBinding | None:
-        """Return the newest observed version of a binding."""
-
-    def confirm(self, uid: WorkloadUid, resource_version: int, /) -> None:
-        """Take the decision about *uid* as done, as of this version of the binding."""
-
-    def roll_back(self, uid: WorkloadUid, refusal: Refusal | None, /) -> None:
-        """Take the decision about *uid* back; it is not made again before the refusal ends, where there is one."""
-
-
 @dataclass(slots=True, eq=False)
 class PendingWrite:
     """A write whose outcome is not known yet."""
@@ -159,7 +128,7 @@ class Actuator:
     def __init__(
         self,
         api: Api,
-        assumed: AssumedState,
+        store: Store,
         *,
         metrics: ControllerMetrics,
         may_write: Callable[[], bool],
@@ -170,7 +139,7 @@ class Actuator:
         self.on_write_confirmed: list[Callable[[Write, CachedBinding], None]] = []
         """Called with every write whose effect was observed; they must not block."""
         self._api = api
-        self._assumed = assumed
+        self._store = store
         self._metrics = metrics
         self._may_write = may_write
         self._clock = clock
@@ -296,7 +265,7 @@ class Actuator:
     def _forget(self, pending: PendingWrite) -> None:
         """Forget a write that was not sent and all later writes to its binding."""
         self._in_progress.pop(pending.write.uid)
-        self._assumed.roll_back(pending.write.uid, None)
+        self._store.roll_back(pending.write.uid, None)
 
     # -- outcome of one write ----------------------------------------------
 
@@ -393,7 +362,7 @@ class Actuator:
         return binding
 
     def _decode(self, write: Write, body: bytes) -> CachedBinding:
-        known = self._assumed.binding(write.uid)
+        known = self._store.binding(write.uid)
         try:
             if (
                 known is not None
@@ -403,16 +372,16 @@ class Actuator:
             ):
                 # The event of this write was faster than its response.
                 return known
-            return self._assumed.bindings.decode(body)
+            return self._store.bindings.decode(body)
         except DECODE_ERRORS as error:
             raise Unreachable(write.path, f"the response is not a binding: {error}") from error
 
     def _update_cache(self, binding: CachedBinding) -> None:
-        (self._assumed.bindings if binding.namespace else self._assumed.cluster_bindings).upsert(binding)
+        (self._store.bindings if binding.namespace else self._store.cluster_bindings).upsert(binding)
 
     def _confirm(self, write: Write, binding: CachedBinding) -> None:
         self._update_cache(binding)
-        self._assumed.confirm(write.uid, binding.resource_version)
+        self._store.confirm(write.uid, binding.resource_version)
         self._retry_states.pop(write.uid, None)
         for handler in self.on_write_confirmed:
             handler(write, binding)
@@ -437,7 +406,7 @@ class Actuator:
         while len(self._retry_states) > _MAX_RETRY_STATES:
             del self._retry_states[next(iter(self._retry_states))]
         log.warning("decision rolled back", workload=write.workload, effect=write.effect, reason=why)
-        self._assumed.roll_back(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
+        self._store.roll_back(write.uid, Refusal(Reason.STARTUP_BACKOFF, subject=why, until=retry_state.until))
 
     def _count(self, write: Write, outcome: str, began: float) -> None:
         self._metrics.count_patch(write.effect, outcome, seconds=time.monotonic() - began)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from traceback import walk_tb
-from typing import NoReturn, Protocol
+from typing import Any, NoReturn
 
 import structlog
 
@@ -27,10 +27,11 @@ from controller.engine.state.estimates import Query
 from controller.engine.state.pending import WorkloadClass
 from controller.engine.state.workloads import Workload, WorkloadUid
 from controller.engine.steps import Steps, advance
-from controller.kube.informer import SyncedCache
+from controller.kube.informer import Informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.decision_log.log import CycleContext, DecisionRecorder
 from controller.reporting.metrics import ControllerMetrics
+from controller.scheduling.actuator import Actuator
 from controller.scheduling.writes import (
     Write,
     affinity_term_write,
@@ -68,28 +69,6 @@ def first_unobserved_term(decision: Admit, binding: CachedBinding, cluster_usage
     return term if term != begins_with else ""
 
 
-class DecisionSink(Protocol):
-    """Carries decisions out; implemented by the actuator."""
-
-    @property
-    def may_write(self) -> bool:
-        """Return whether this process is the leader; a standby decides nothing."""
-
-    @property
-    def backlog(self) -> int:
-        """Return the number of writes that were not sent yet."""
-
-    @property
-    def max_backlog(self) -> int:
-        """Return how many writes may wait to be sent."""
-
-    def submit(self, write: Write, /) -> None:
-        """Queue *write*."""
-
-    def next_write_at(self, uid: WorkloadUid, /) -> int | None:
-        """Return the earliest time for a new write to *uid*, in milliseconds; ``None`` while a write is in progress."""
-
-
 class AdmissionLoop:
     """Applies changes from the store to the engine's state and submits its decisions to the actuator."""
 
@@ -101,8 +80,8 @@ class AdmissionLoop:
     def __init__(
         self,
         store: Store,
-        actuator: DecisionSink,
-        caches: Mapping[str, SyncedCache],
+        actuator: Actuator,
+        caches: Mapping[str, Informer[Any]],
         *,
         metrics: ControllerMetrics,
         clock: Clock = wall_clock,

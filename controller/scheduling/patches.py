@@ -5,11 +5,12 @@ A patch changes only the suspension, the clusters, eviction tasks, the admission
 """
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
 from controller.api.keys import ADMISSION_ANNOTATION
+from controller.cache.objects import CachedBinding
 
 _ANNOTATION = "/metadata/annotations/" + ADMISSION_ANNOTATION.replace("~", "~0").replace("/", "~1")
 _ANNOTATIONS = "/metadata/annotations"
@@ -20,34 +21,6 @@ _TASKS = "/spec/gracefulEvictionTasks"
 
 Target = tuple[str, int | None]
 """A cluster name and, for divided kinds, its number of replicas."""
-
-
-class PatchedBinding(Protocol):
-    """The fields of the last observed binding that a patch depends on."""
-
-    @property
-    def uid(self) -> str:
-        """Distinguishes a recreated binding of the same name."""
-
-    @property
-    def resource_version(self) -> int:
-        """Its resourceVersion."""
-
-    @property
-    def has_annotations(self) -> bool:
-        """Whether the annotations map exists."""
-
-    @property
-    def has_suspension(self) -> bool:
-        """Whether ``spec.suspension`` exists."""
-
-    @property
-    def has_clusters(self) -> bool:
-        """Whether ``spec.clusters`` exists."""
-
-    @property
-    def has_eviction_tasks(self) -> bool:
-        """Whether ``spec.gracefulEvictionTasks`` exists."""
 
 
 class EvictionTask(msgspec.Struct, rename="camel", frozen=True):
@@ -69,7 +42,7 @@ class _Operation(msgspec.Struct, frozen=True):
     value: Any = msgspec.UNSET
 
 
-def admit(binding: PatchedBinding, targets: Sequence[Target], record: str) -> bytes:
+def admit(binding: CachedBinding, targets: Sequence[Target], record: str) -> bytes:
     """Resume a suspended binding on *targets* and record the admission; without targets Karmada chooses."""
     clusters = [
         {"name": name} if replicas is None else {"name": name, "replicas": replicas} for name, replicas in targets
@@ -82,7 +55,7 @@ def admit(binding: PatchedBinding, targets: Sequence[Target], record: str) -> by
     )
 
 
-def evict(binding: PatchedBinding, record: str, *, tasks: Sequence[EvictionTask] = ()) -> bytes:
+def evict(binding: CachedBinding, record: str, *, tasks: Sequence[EvictionTask] = ()) -> bytes:
     """Suspend an admitted binding and remove its clusters in one patch, since Karmada's scheduler could act in between.
 
     With *tasks* Karmada deletes its Works after a grace period (P6).
@@ -91,52 +64,52 @@ def evict(binding: PatchedBinding, record: str, *, tasks: Sequence[EvictionTask]
     return _patch(_test_uid(binding), *steps, *_set_record(binding, record))
 
 
-def suspend_unplaced(binding: PatchedBinding, record: str = "") -> bytes:
+def suspend_unplaced(binding: CachedBinding, record: str = "") -> bytes:
     """Suspend a binding that bypassed the webhook, or that *record* does not admit, unless Karmada has placed it."""
     steps = _test_unplaced(binding), *_set_suspended(binding), *(_set_record(binding, record) if record else ())
     return _patch(_test_uid(binding), *steps)
 
 
-def suspend(binding: PatchedBinding) -> bytes:
+def suspend(binding: CachedBinding) -> bytes:
     """Suspend an admitted binding in its place, before it is resumed at once."""
     return _patch(_test_uid(binding), *_set_suspended(binding))
 
 
-def resume(binding: PatchedBinding, *, placed_on: str = "") -> bytes:
+def resume(binding: CachedBinding, *, placed_on: str = "") -> bytes:
     """Resume a suspended binding without a new admission; test that it is still *placed_on* a cluster."""
     still_placed = (_Operation("test", f"{_CLUSTERS}/0/name", placed_on),) if placed_on else ()
     return _patch(*_test_suspended(binding), *still_placed, _Operation("replace", _SCHEDULING_SUSPENDED, False))
 
 
-def clear_clusters(binding: PatchedBinding) -> bytes:
+def clear_clusters(binding: CachedBinding) -> bytes:
     """Remove the clusters of a suspended binding that was not admitted."""
     return _patch(*_test_suspended(binding), _Operation("remove", _CLUSTERS))
 
 
-def reprocess(binding: PatchedBinding) -> bytes:
+def reprocess(binding: CachedBinding) -> bytes:
     """Change a binding without eviction tasks, so that Karmada processes it again: toggle the empty list of tasks."""
     if binding.has_eviction_tasks:
         return _patch(_test_uid(binding), _Operation("test", _TASKS, []), _Operation("remove", _TASKS))
     return _patch(_test_uid(binding), _test_absent(_TASKS), _Operation("add", _TASKS, []))
 
 
-def set_affinity_term(binding: PatchedBinding, term: str) -> bytes:
+def set_affinity_term(binding: CachedBinding, term: str) -> bytes:
     """Set the observed affinity term of a suspended binding; a merge patch, because the status may not exist."""
     seen = {"uid": binding.uid, "resourceVersion": str(binding.resource_version)}
     return msgspec.json.encode({"metadata": seen, "status": {"schedulerObservingAffinityName": term}})
 
 
-def update_pending_record(binding: PatchedBinding, record: str) -> bytes:
+def update_pending_record(binding: CachedBinding, record: str) -> bytes:
     """Update the record of a pending binding."""
     return _patch(*_test_suspended(binding), *_set_record(binding, record))
 
 
-def update_admitted_record(binding: PatchedBinding, text: str) -> bytes:
+def update_admitted_record(binding: CachedBinding, text: str) -> bytes:
     """Update the record of an admitted binding."""
     return _patch(_test_uid(binding), *_set_record(binding, text))
 
 
-def revoke_admission(binding: PatchedBinding, record: str) -> bytes:
+def revoke_admission(binding: CachedBinding, record: str) -> bytes:
     """Record that a binding is not admitted any more, unless it was resumed or placed meanwhile."""
     return _patch(*_test_suspended(binding), _test_unplaced(binding), *_set_record(binding, record))
 
@@ -145,18 +118,18 @@ def _patch(*operations: _Operation) -> bytes:
     return msgspec.json.encode(operations)
 
 
-def _test_uid(binding: PatchedBinding) -> _Operation:
+def _test_uid(binding: CachedBinding) -> _Operation:
     return _Operation("test", "/metadata/uid", binding.uid)
 
 
-def _set_suspended(binding: PatchedBinding) -> tuple[_Operation, ...]:
+def _set_suspended(binding: CachedBinding) -> tuple[_Operation, ...]:
     """Set the suspension and leave other fields of ``spec.suspension`` unchanged."""
     if binding.has_suspension:
         return (_Operation("add", _SCHEDULING_SUSPENDED, True),)
     return _test_absent(_SUSPENSION), _Operation("add", _SUSPENSION, {"scheduling": True})
 
 
-def _test_suspended(binding: PatchedBinding) -> tuple[_Operation, ...]:
+def _test_suspended(binding: CachedBinding) -> tuple[_Operation, ...]:
     return _test_uid(binding), _Operation("test", _SCHEDULING_SUSPENDED, True)
 
 
@@ -165,17 +138,17 @@ def _test_absent(path: str) -> _Operation:
     return _Operation("test", path, None)
 
 
-def _test_unplaced(binding: PatchedBinding) -> _Operation:
+def _test_unplaced(binding: CachedBinding) -> _Operation:
     """Test that there are no clusters."""
     return _Operation("test", _CLUSTERS, []) if binding.has_clusters else _test_absent(_CLUSTERS)
 
 
-def _remove_clusters(binding: PatchedBinding) -> tuple[_Operation, ...]:
+def _remove_clusters(binding: CachedBinding) -> tuple[_Operation, ...]:
     """Remove the clusters if there are any; removing an absent field would fail the patch."""
     return (_Operation("remove", _CLUSTERS),) if binding.has_clusters else (_test_absent(_CLUSTERS),)
 
 
-def _add_eviction_tasks(binding: PatchedBinding, tasks: Sequence[EvictionTask]) -> tuple[_Operation, ...]:
+def _add_eviction_tasks(binding: CachedBinding, tasks: Sequence[EvictionTask]) -> tuple[_Operation, ...]:
     """Append eviction tasks to the existing ones."""
     if not tasks:
         return ()
@@ -184,7 +157,7 @@ def _add_eviction_tasks(binding: PatchedBinding, tasks: Sequence[EvictionTask]) 
     return _test_absent(_TASKS), _Operation("add", _TASKS, tasks)
 
 
-def _set_record(binding: PatchedBinding, record: str) -> tuple[_Operation, ...]:
+def _set_record(binding: CachedBinding, record: str) -> tuple[_Operation, ...]:
     """Set the record annotation and leave other annotations unchanged."""
     if binding.has_annotations:
         return (_Operation("add", _ANNOTATION, record),)

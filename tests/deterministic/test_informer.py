@@ -102,11 +102,15 @@ def test_informer_recovers_from_cuts_expiry_and_outages(seed):
     assert lists > 1
 
 
-class Versions(dict[tuple[str, str], int]):
-    """A cache as the audit sees it: the version of each object by namespace and name."""
+class Seen(NamedTuple):
+    key: tuple[str, str]
+    uid: str
+    resource_version: int
 
-    def version(self, namespace: str, name: str) -> int | None:
-        return self.get((namespace, name))
+
+def decode(raw: bytes) -> Seen:
+    meta = json.loads(raw)["metadata"]
+    return Seen((meta["namespace"], meta["name"]), meta["uid"], int(meta["resourceVersion"]))
 
 
 @pytest.mark.parametrize("selectors", [{}, {"labelSelector": "!other"}], ids=["all", "selected"])
@@ -125,10 +129,11 @@ def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost,
         server = new_server(asyncio.get_running_loop().time)
         for name in "ab":
             send(server, "POST", PATH, thing(name, {"size": 1}))
-        cached = Versions({key: int(obj["metadata"]["resourceVersion"]) for key, obj in server.objects(THINGS).items()})
-        namespace = next(iter(cached))[0]
-        cached.pop((namespace, lost), None)
-        cached |= {(namespace, name): 1 for name in extra}
+        stored = [decode(json.dumps(obj).encode()) for obj in server.objects(THINGS).values()]
+        namespace = stored[0].key[0]
+        cached = Collection(decode, lambda *_: None)
+        cached.replace(seen for seen in stored if seen.key[1] != lost)
+        cached.replace([*cached, *(Seen((namespace, name), name, 1) for name in extra)])
         api = client(Network(server, random.Random(1)), "audit", user_agent="audit")
         audit = CacheAudit(api, PATH, cached, selectors=selectors, page=1)
         lacking = {(namespace, name) for name in unreadable}
@@ -139,17 +144,6 @@ def test_audit_finds_lost_creations_and_deletions_also_together(selectors, lost,
     # With a selector the counts are not compared.
     expected = "is not cached" if selectors and lost else difference
     assert not difference or any(expected in report for report in reports)
-
-
-class Seen(NamedTuple):
-    key: tuple[str, str]
-    uid: str
-    resource_version: int
-
-
-def decode(raw: bytes) -> Seen:
-    meta = json.loads(raw)["metadata"]
-    return Seen((meta["namespace"], meta["name"]), meta["uid"], int(meta["resourceVersion"]))
 
 
 def test_object_of_a_restored_server_with_later_versions_is_read():

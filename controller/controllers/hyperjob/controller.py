@@ -48,7 +48,7 @@ from controller.engine.state.workloads import WorkloadUid
 from controller.kube.client import Api
 from controller.kube.collection import Collection
 from controller.kube.errors import ApiError, Conflict, Forbidden, NotFound, Unauthorized
-from controller.kube.informer import Informer, SyncedCache, WatchOptions, audited_informer
+from controller.kube.informer import Informer, WatchOptions, audited_informer
 from controller.kube.timing import Backoff, Clock, wall_clock
 from controller.reporting.redaction import redacted_refusal, same_namespace
 
@@ -117,7 +117,7 @@ class HyperJobController:
         self._resync_at = float("-inf")
         """When the next resync may begin, on the monotonic clock."""
         self._informers: dict[Resource, Informer[Any]] = {}
-        self.caches: dict[str, SyncedCache] = {}
+        self.caches: dict[str, Informer[Any]] = {}
         """The informers of HyperJobs, by plural and group; no decision is made while one is not in sync."""
         self._reconciler = Reconciler(api, self, self._capacity, clock, dependencies.may_write)
 
