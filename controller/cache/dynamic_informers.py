@@ -229,5 +229,6 @@ def relist_configured(informers: Informers) -> None:
 
 def _is_own_write(bindings: Collection[CachedBinding], event: WatchEvent) -> bool:
     """Whether the cache already has this version, from the response to a write of ours."""
-    known = bindings.get(BindingKey(event.namespace, event.name))
-    return known is not None and event.version.isdecimal() and known.resource_version >= int(event.version)
+    version = event.meta.resource_version
+    known = bindings.get(BindingKey(event.meta.namespace, event.meta.name))
+    return known is not None and version.isdecimal() and known.resource_version >= int(version)

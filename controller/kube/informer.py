@@ -354,21 +354,22 @@ class Informer(Generic[T]):
         self._empty_watches = 0
 
     def _apply_event(self, event: WatchEvent) -> None:
-        if is_older(event.version, self.version):
-            raise _RelistError(f"event {event.version} came after {self.version}")
+        version = event.meta.resource_version
+        if is_older(version, self.version):
+            raise _RelistError(f"event {version} came after {self.version}")
         if event.change == "DELETED" or (event.change != "BOOKMARK" and not self._is_known(event)):
             self._dispatch(event)
-        self.version = event.version or self.version
+        self.version = version or self.version
         self.last_response_at = time.monotonic()
 
     def _dispatch(self, event: WatchEvent) -> None:
-        name = event.namespace, event.name
+        name = event.meta.namespace, event.meta.name
         self._unreadable.pop(name, None)
         try:
             obj = self._decode(event.raw)
         except DECODE_ERRORS as error:
             self.decode_failures += 1
-            log.warning("object unreadable", path=self.path, object=event.path, error=str(error))
+            log.warning("object unreadable", path=self.path, object=event.meta.path, error=str(error))
             if event.change == "DELETED":
                 self._sink.forget(*name)
             else:

@@ -45,14 +45,7 @@ class WatchEvent(msgspec.Struct, frozen=True):
     change: Change
     raw: bytes
     """The object; of a bookmark only its metadata."""
-    version: str
-    namespace: str
-    name: str
-
-    @property
-    def path(self) -> str:
-        """``namespace/name``, as messages name the object."""
-        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+    meta: ObjectIdentity
 
 
 def read_event(watch: str, line: bytes) -> WatchEvent:
@@ -63,10 +56,9 @@ def read_event(watch: str, line: bytes) -> WatchEvent:
         if read.type == "ERROR":
             status = read_status(raw)
             raise error_for(status.code)(watch, status.code, status.message, retry_after=status.retry_after)
-        meta = read_meta(raw)
+        return WatchEvent(read.type, raw, read_meta(raw))
     except (msgspec.MsgspecError, RecursionError) as error:
         raise Unreachable(watch, f"an event cannot be read: {error}") from error
-    return WatchEvent(read.type, raw, meta.resource_version, meta.namespace, meta.name)
 
 
 def read_meta(raw: bytes) -> ObjectIdentity:

@@ -11,29 +11,29 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
 
+import msgspec
+
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.resources import EMPTY, Resources, add, clamp_non_negative, fits, subtract
 from controller.engine.state.workloads import WorkloadState
-from controller.simulator.trace import DEFAULT_GRACE, Submission, Trace
+from controller.simulator.summary import Number
+from controller.simulator.trace import DEFAULT_GRACE, Submission, Trace, seconds
 
 
-@dataclass(frozen=True, slots=True)
-class PerPodResult:
-    """Result of a simulation with admission pod by pod."""
+class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
+    """Result for the same jobs with pods admitted one by one."""
 
+    seed: int
     jobs: int
     finished: int
-    finished_at: int | None
-    """Time at which the last job finished, or ``None`` if none did."""
+    finished_at: Number | None
+    """Seconds until the last job finished, ``None`` if none did."""
+    deadlocked: bool
+    """Whether jobs hold capacity with some of their pods and can never start."""
+    deadlocked_jobs: int
+    """Number of jobs with placed pods that never run."""
     wasted_pods: int
     """Number of placed pods of jobs that never run."""
-    stuck_jobs: int
-    """Number of jobs with placed pods that never run."""
-
-    @property
-    def is_deadlocked(self) -> bool:
-        """Return whether jobs hold capacity with some of their pods and can never start."""
-        return self.stuck_jobs > 0
 
 
 @dataclass(slots=True)
@@ -79,7 +79,7 @@ class _FreeCapacities:
                 self._left[name] = add(self._left[name], request)
 
 
-def admit_per_pod(trace: Trace, seed: int, until: int | None = None) -> PerPodResult:
+def admit_per_pod(trace: Trace, seed: int, until: int | None = None) -> PerPodReport:
     """Simulate *trace* with admission pod by pod in the random order given by *seed*; stop at *until*, if given."""
     random = Random(seed)  # noqa: S311 - a reproducible order, not a secret
     events = [(at, number, job) for number, (at, job) in enumerate(_jobs(trace))]
@@ -103,12 +103,14 @@ def admit_per_pod(trace: Trace, seed: int, until: int | None = None) -> PerPodRe
     running = [job for _, _, job in events if job.placed]
     # While a job runs, its end may let the others start.
     holding = [] if running else [job for job in waiting if job.placed]
-    return PerPodResult(
+    return PerPodReport(
+        seed=seed,
         jobs=len(finished) + len(waiting) + len(running),
         finished=len(finished),
-        finished_at=max(finished, default=None),
+        finished_at=seconds(max(finished)) if finished else None,
+        deadlocked=bool(holding),
+        deadlocked_jobs=len(holding),
         wasted_pods=sum(len(job.placed) for job in holding),
-        stuck_jobs=len(holding),
     )
 
 

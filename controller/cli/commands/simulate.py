@@ -157,19 +157,14 @@ def simulate(  # noqa: PLR0913 - the options are declared here only
         until=until,
     )
     from controller.cli.render.simulate import simulation_table, variant_chart  # noqa: PLC0415 -- see options
-    from controller.cli.reports.simulate import (  # noqa: PLC0415
-        per_pod_report,
-        simulation_report,
-        with_backfill,
-        with_summary_before,
-    )
+    from controller.cli.reports.simulate import simulation_report, with_backfill, with_summary_before  # noqa: PLC0415
     from controller.simulator.per_pod import admit_per_pod  # noqa: PLC0415
 
     trace = trace_file.trace if changed is None else changed.trace
     if compare is Comparison.PER_POD:
         _refuse_many_pods(trace)
     result = _run(options, trace, settings)
-    per_pod = per_pod_report(admit_per_pod(trace, seed, until), seed) if compare is Comparison.PER_POD else None
+    per_pod = admit_per_pod(trace, seed, until) if compare is Comparison.PER_POD else None
     report = simulation_report(result, per_pod)
     if changed is not None:
         before = _run(options, trace_file.trace, settings)

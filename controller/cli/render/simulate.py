@@ -9,6 +9,7 @@ from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, t
 from controller.cli.render.plan import ClusterTarget, object_path
 from controller.simulator.comparison import VariantFigures
 from controller.simulator.metrics import IdleCause
+from controller.simulator.per_pod import PerPodReport
 from controller.simulator.summary import (
     LongWait,
     NeverAdmitted,
@@ -32,19 +33,6 @@ class SimulationEvent(msgspec.Struct, frozen=True):
     clusters: tuple[ClusterTarget, ...]
     reason: str | None
     message: str
-
-
-class PerPodReport(msgspec.Struct, rename="camel", frozen=True):
-    """Result for the same jobs with pods admitted one by one."""
-
-    seed: int
-    jobs: int
-    finished: int
-    finished_at: Number | None
-    deadlocked: bool
-    deadlocked_jobs: int
-    """Number of jobs that hold capacity and never run."""
-    wasted_pods: int
 
 
 class SimulationWhatIf(msgspec.Struct, frozen=True):

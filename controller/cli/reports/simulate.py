@@ -5,12 +5,12 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.cli.render.plan import ClusterTarget
-from controller.cli.render.simulate import PerPodReport, SimulationEvent, SimulationReport, SimulationWhatIf
+from controller.cli.render.simulate import SimulationEvent, SimulationReport, SimulationWhatIf
 from controller.engine.reasons import EvictionReason, Refusal
 from controller.reporting.messages import EVICTION_MESSAGES, pending_message
 from controller.simulator.comparison import VariantFigures
 from controller.simulator.jobs import LogEntry
-from controller.simulator.per_pod import PerPodResult
+from controller.simulator.per_pod import PerPodReport
 from controller.simulator.simulation import SimulationResult
 from controller.simulator.summary import summarise
 from controller.simulator.trace import seconds
@@ -29,19 +29,6 @@ def with_summary_before(report: SimulationReport, result: SimulationResult, chan
 def with_backfill(report: SimulationReport, variants: Iterable[VariantFigures]) -> SimulationReport:
     """Return *report* with the comparison of other ways to treat large jobs."""
     return replace(report, backfill=tuple(variants))
-
-
-def per_pod_report(result: PerPodResult, seed: int) -> PerPodReport:
-    """Return the report of the pod-by-pod comparison."""
-    return PerPodReport(
-        seed=seed,
-        jobs=result.jobs,
-        finished=result.finished,
-        finished_at=None if result.finished_at is None else seconds(result.finished_at),
-        deadlocked=result.is_deadlocked,
-        deadlocked_jobs=result.stuck_jobs,
-        wasted_pods=result.wasted_pods,
-    )
 
 
 def _event(entry: LogEntry) -> SimulationEvent:

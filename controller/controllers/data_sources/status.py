@@ -32,7 +32,7 @@ def claim_patch(claim: ObservedClaim, source: str, problem: Problem | None, now:
     if (status.phase or PENDING, status.bound_data_source) == (phase, source) and claim.condition == condition:
         return None
     # `null` removes the name in a merge patch.
-    fields = {"phase": phase, "boundDataSource": source or None, "conditions": [_document(condition)]}
+    fields = {"phase": phase, "boundDataSource": source or None, "conditions": [condition]}
     return _versioned(claim, {"status": fields})
 
 
@@ -50,7 +50,7 @@ def source_patch(
     status = source.status
     if (status.bound_claims, status.claim_refs, before) == (len(bound), references, condition):
         return None
-    fields = {"boundClaims": len(bound), "claimRefs": references, "conditions": [_document(condition)]}
+    fields = {"boundClaims": len(bound), "claimRefs": references, "conditions": [condition]}
     return _versioned(source, {"status": fields})
 
 
@@ -95,13 +95,3 @@ def _condition(
     status = "True" if is_true else "False"
     since = before.last_transition_time if before is not None and before.status == status else format_time(now)
     return DataSourceCondition(kind, status, problem.reason, problem.message, since)
-
-
-def _document(condition: DataSourceCondition) -> dict[str, str]:
-    return {
-        "type": condition.type,
-        "status": condition.status,
-        "reason": condition.reason,
-        "message": condition.message,
-        "lastTransitionTime": condition.last_transition_time,
-    }
