@@ -194,7 +194,8 @@ def parts_size_violation(hyperjob: HyperJob, counts: Sequence[int]) -> str | Non
         return None  # it is limited by the size of the HyperJob
     spec = hyperjob.spec
     shared = spec.model_dump_json(include={"cluster_affinity", "cluster_tolerations"})
-    size = sum(counts) * (len(shared.encode()) + sum(map(_length, hyperjob.part_annotations.items())))
+    annotations = sum(len(f"{name}{value}".encode()) for name, value in hyperjob.part_annotations.items())
+    size = sum(counts) * (len(shared.encode()) + annotations)
     for job, count in zip(spec.replicated_jobs, counts, strict=True):
         own = job.model_dump_json(include={"template_spec", "cluster_names"}, exclude_unset=True) if count else ""
         containers = sum(len(_containers(task)) for task in job.template_spec.tasks)
@@ -205,10 +206,6 @@ def parts_size_violation(hyperjob: HyperJob, counts: Sequence[int]) -> str | Non
         f"its {sum(counts)} parts with {size} bytes are too large together, {MAX_BYTES} are allowed; "
         "make its templates, annotations and clusterAffinity smaller"
     )
-
-
-def _length(annotation: tuple[str, str]) -> int:
-    return sum(len(text.encode()) for text in annotation)
 
 
 def _divided_pods(job: ReplicatedJob) -> int:

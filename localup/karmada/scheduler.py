@@ -380,7 +380,8 @@ class Scheduler(ObjectController):
         outcome = place(binding, list(self.cache.clusters))
         placed = await self.cache.update(binding, _with_targets(binding, outcome), any_version=True)
         if placed is not binding:
-            log.info("binding scheduled", binding=str(key), clusters=_target_names(outcome), reason=str(outcome.reason))
+            names = [target["name"] for target in outcome.targets or ()]
+            log.info("binding scheduled", binding=str(key), clusters=names, reason=str(outcome.reason))
         scheduled = _with_scheduled_condition(placed, outcome, self.cache.now())
         await self.cache.update(placed, scheduled, part=STATUS, any_version=True)
         self._schedule_retry(key, outcome)
@@ -441,10 +442,6 @@ def _with_scheduled_condition(binding: Object, outcome: SchedulingResult, now: f
     if all(status.get(name) == value for name, value in details.items()):
         return binding
     return with_status(binding, **details, lastScheduledTime=timestamp(now))
-
-
-def _target_names(outcome: SchedulingResult) -> list[str]:
-    return [str(target["name"]) for target in outcome.targets or ()]
 
 
 def _is_irrelevant_change(old: Object, new: Object) -> bool:

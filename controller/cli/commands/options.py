@@ -368,10 +368,6 @@ def _parse_time(text: str) -> datetime:
     return at
 
 
-def _live_options(**options: object) -> list[str]:
-    return [f"--{name}" for name, value in options.items() if value]
-
-
 def _parse_options(  # noqa: PLR0913 -- the shared options are declared here only
     *,
     more: Annotated[list[str] | None, typer.Argument(metavar="FILE", hidden=True)] = None,
@@ -417,7 +413,8 @@ def _parse_options(  # noqa: PLR0913 -- the shared options are declared here onl
 ) -> CommonOptions:
     files = (*(file or ()), *(more or ()))
     refuse_empty_names(files)
-    if files and (live := _live_options(kubeconfig=kubeconfig, context=context, configuration=configuration)):
+    of_live = {"--kubeconfig": kubeconfig, "--context": context, "--configuration": configuration}
+    if files and (live := [option for option, value in of_live.items() if value]):
         remedy = "; a VolcanoGlobalConfiguration is read with -f, too" if configuration else ""
         raise typer.BadParameter(
             f"-f reads files; remove the options for the live control plane: {', '.join(live)}{remedy}"

@@ -426,15 +426,11 @@ def _queue_line(queue: WorkloadQueue) -> str:
 
 def _share_table(queue: WorkloadQueue, asked: Amounts, style: OutputStyle) -> str:
     """Return a table of the queue and its ancestors for the requested resources."""
-    rows = [row for share in queue.shares for row in _share_rows(share, asked)]
+    rows = [row for share in queue.shares for row in _amount_rows(share) if row[1] in asked]
     if not rows:
         return ""
     lines = table(_SHARE_COLUMNS, rows, style).splitlines()
     return "".join(f"\n{' ' * _INDENT}{line}" for line in lines)
-
-
-def _share_rows(share: QueueShareReport, asked: Amounts) -> Iterator[tuple[str, ...]]:
-    return (row for row in _amount_rows(share) if row[1] in asked)
 
 
 def _ahead_lines(pending: PendingState) -> Iterator[str]:

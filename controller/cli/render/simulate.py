@@ -97,7 +97,7 @@ def simulation_table(report: SimulationReport, style: OutputStyle) -> str:
     if report.summary.never_admitted:
         parts.append(_never_admitted(report.summary.never_admitted, style))
     if report.per_pod:
-        parts.append(paragraph(_compared(report.summary, report.per_pod), _narrow(style)))
+        parts.append(paragraph(" ".join(_comparison(report.summary, report.per_pod)), _narrow(style)))
     if report.backfill:
         parts.append(_variants(report.backfill, style))
     return "\n\n".join(parts)
@@ -327,10 +327,6 @@ def _never_admitted(jobs: Sequence[NeverAdmitted], style: OutputStyle) -> str:
     ]
     more = f"\nand {len(jobs) - _MAX_JOBS} more" if len(jobs) > _MAX_JOBS else ""
     return f"{table(columns, rows, style)}{more}"
-
-
-def _compared(summary: Summary, per_pod: PerPodReport) -> str:
-    return " ".join(_comparison(summary, per_pod))
 
 
 def _comparison(summary: Summary, per_pod: PerPodReport) -> Iterator[str]:

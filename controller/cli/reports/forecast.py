@@ -43,7 +43,7 @@ def start_forecasts(snapshot: Snapshot, targets: Iterable[Workload]) -> Mapping[
         return {}
     workloads = list(snapshot.engine.workloads.values())
     sampler = RunTimeSampler(snapshot.run_times, partial(_profile_of, snapshot))
-    is_large = sum(map(_is_pending, workloads)) > _LARGE
+    is_large = sum(workload.state is WorkloadState.PENDING for workload in workloads) > _LARGE
     count = _FUTURES_OF_LARGE_STATES if is_large else _FUTURES
     options = ForecastOptions(max_cycles=_MAX_CYCLES_OF_LARGE_STATES if is_large else _MAX_CYCLES)
     forecaster = StartForecaster(snapshot.engine, snapshot.now, options)
@@ -93,10 +93,6 @@ def first_of_queues(workloads: Iterable[Workload]) -> Iterator[Workload]:
         counts[workload.queue] += 1
         if counts[workload.queue] <= FORECAST_PER_QUEUE:
             yield workload
-
-
-def _is_pending(workload: Workload) -> bool:
-    return workload.state is WorkloadState.PENDING
 
 
 def _report(forecast: StartForecast) -> StartReport | None:

@@ -84,7 +84,9 @@ def _change(path: str, affinity: Manifest, *, remove: set[str], wanted: set[str]
 def _annotate(metadata: Manifest, excluded: set[str] | None) -> Iterator[dict[str, Any]]:
     """Yield the changes of the annotations; ``None`` removes them."""
     annotations = metadata.get("annotations")
-    values = {} if excluded is None else {DATA_PLACEMENT_ANNOTATION: "true", DATA_EXCLUDED_ANNOTATION: _join(excluded)}
+    values = {}
+    if excluded is not None:
+        values = {DATA_PLACEMENT_ANNOTATION: "true", DATA_EXCLUDED_ANNOTATION: ",".join(sorted(excluded))}
     if annotations is None:
         if values:
             yield _operation("add", "/metadata/annotations", values)
@@ -95,10 +97,6 @@ def _annotate(metadata: Manifest, excluded: set[str] | None) -> Iterator[dict[st
             yield _operation("add", path, values[key])
         elif key not in values and key in annotations:
             yield {"op": "remove", "path": path}
-
-
-def _join(names: set[str]) -> str:
-    return ",".join(sorted(names))
 
 
 def _operation(verb: str, path: str, value: Any) -> dict[str, Any]:

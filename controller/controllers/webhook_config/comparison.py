@@ -74,12 +74,8 @@ def _compared_fields(webhook: Webhook) -> dict[str, Any]:
         **_DEFAULTS,
         **webhook,
         "clientConfig": client,
-        "rules": [_with_default_scope(rule) for rule in webhook.get("rules") or ()],
+        "rules": [{"scope": "*", **rule} for rule in webhook.get("rules") or ()],
     }
-
-
-def _with_default_scope(rule: Mapping[str, Any]) -> dict[str, Any]:
-    return {"scope": "*", **rule}
 
 
 def has_ca_bundle(webhook: Webhook) -> bool:

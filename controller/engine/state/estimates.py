@@ -12,7 +12,7 @@ from typing import Final
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.requests import PodSet
-from controller.engine.state.resources import CPU, MEMORY, MILLI, PODS, Resources
+from controller.engine.state.resources import CPU, MEMORY, MILLI, PODS
 from controller.engine.state.workloads import (
     ClusterCharge,
     SchedulingRequirements,
@@ -266,15 +266,11 @@ def pods_of(workload: Workload, cluster_charge: ClusterCharge) -> Pods:
     """Return the pods of *workload* on one cluster; uncounted pods are represented by one pod with the whole charge."""
     pod_sets, requirements = workload.requirements.pod_sets, workload.requirements
     if not pod_sets:
-        return (PodSet(_sorted_amounts(cluster_charge.charge), 1, 1),)
+        return (PodSet(tuple(sorted(cluster_charge.charge.items())), 1, 1),)
     if requirements.is_divided:
         count = cluster_charge.charge.get(PODS, 0) // MILLI
         return (PodSet(pod_sets[0].requests, count, count),)
     return pod_sets
-
-
-def _sorted_amounts(amounts: Resources) -> tuple[tuple[str, int], ...]:
-    return tuple(sorted(amounts.items()))
 
 
 @lru_cache(maxsize=8192)
