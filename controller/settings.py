@@ -7,17 +7,14 @@ import os
 import socket
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from controller.api.flags import read_flags
+from controller.api.flags import Port, Seconds, read_flags
 from controller.api.keys import DATA_PLUGINS_NAME, DATA_PLUGINS_NAMESPACE
 from controller.estimator.options import EstimatorOptions
 from controller.kube.leader_election import LeaseTimings
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 _DESCRIPTION = """\
 Decides which pending workloads of a Karmada control plane run next and where, and resumes them.

@@ -2,15 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from controller.api.flags import Groups, read_flags
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
-
+from controller.api.flags import Groups, Port, Seconds, read_flags
 
 _ABOUT = """\
 Suspends new bindings of gated kinds, and applies Volcano's defaults and rules to Jobs, HyperJobs and Queues.

@@ -3,10 +3,13 @@
 import argparse
 import ipaddress
 from collections.abc import Mapping, Sequence
-from typing import TypeVar, get_args
+from typing import Annotated, TypeVar, get_args
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 from pydantic_core import InitErrorDetails, PydanticCustomError, PydanticUndefined
+
+Port = Annotated[int, Field(ge=0, le=65535)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 Model = TypeVar("Model", bound=BaseModel)
 Groups = Mapping[str, Mapping[str, str | None]]

@@ -2,14 +2,11 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from controller.api.flags import is_loopback, read_flags
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-Seconds = Annotated[float, Field(gt=0, le=3600)]
+from controller.api.flags import Port, Seconds, is_loopback, read_flags
 
 _DESCRIPTION = """\
 Serves the decision log of a controller to the web console and to operators, read-only.
