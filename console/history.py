@@ -209,7 +209,6 @@ class History:
         return changed or (self.problem, self.since("Any")) != before
 
     async def _addresses(self) -> list[str]:
-        """Return the addresses of all replicas."""
         if self.access is None:
             return []
         parts = urlsplit(self.access.url)

@@ -33,7 +33,6 @@ from controller.kube.collection import Collection
 
 
 def _cluster_scoped_key(_: str, name: str) -> str:
-    """Return the key of a cluster-scoped object."""
     return name
 
 

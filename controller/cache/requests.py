@@ -74,7 +74,6 @@ class RequestsResolver:
         return next((name for name in names if name not in self._claims), "")
 
     def _with_device_claims(self, template_requests: WorkloadRequests) -> WorkloadRequests:
-        """Return *template_requests* with the devices that its claims request."""
         return self._with_claims.get(
             id(template_requests), lambda: (_add_device_claims(template_requests, self._claims), template_requests)
         )[0]

@@ -250,7 +250,6 @@ class StartFailures:
         return [uid for uid, known in self._excluded.items() if name in known]
 
     def _unchanged(self, recorded: Mapping[ClusterName, str]) -> list[ClusterName]:
-        """Return which of the *recorded* clusters have unchanged fingerprints."""
         return [name for name, fingerprint in recorded.items() if self._cluster_fingerprints.get(name) == fingerprint]
 
     def fingerprints(self, names: Iterable[ClusterName]) -> dict[ClusterName, str]:

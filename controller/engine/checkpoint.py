@@ -194,7 +194,6 @@ def _restore_timers(engine: Engine, history: History) -> None:
 
 
 def _restore_cluster(engine: Engine, history: ClusterHistory) -> None:
-    """Restore one cluster."""
     if history.cluster is not None:
         engine.cluster_usage.update(history.cluster, 0, 0)
     cluster_state = engine.cluster_usage.cluster_state(history.name)

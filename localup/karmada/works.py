@@ -315,7 +315,6 @@ class NamespaceSyncController(Controller[Key]):
 
 
 def _namespace_work(namespace: Object, key: Key, *, permanent_id: str) -> Object:
-    """Return the work that propagates a namespace."""
     labels, annotations = labels_of(namespace), annotations_of(namespace)
     manifest = new_object(NAMESPACES, key_of(namespace).name, labels=labels, annotations=annotations)
     work = new_work(key, labels={WORK_ID: permanent_id})

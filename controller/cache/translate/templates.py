@@ -400,7 +400,6 @@ def _integration_pod(pod: _ReplicatedPod) -> wire.PodSpec:
 
 
 def _integration_task(pod: _ReplicatedPod, spec: wire.PodSpec) -> Task:
-    """Return the pods of one template."""
     # A class would order the tasks of the gang minimum, which is all pods here.
     return Task("", pod.replicas, replace(translate_pod_template(spec, pod.where), priority_class=""))
 

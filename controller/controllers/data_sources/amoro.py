@@ -77,7 +77,6 @@ class AmoroPlugin:
         raise AssertionError("the last attempt returns or raises")
 
     async def _location(self, url: URL) -> str:
-        """Return the location of the table at *url*."""
         timeout = aiohttp.ClientTimeout(total=self._options.timeout_seconds)
         try:
             async with self._session().get(

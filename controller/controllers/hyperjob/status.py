@@ -111,7 +111,6 @@ def _keep_message(hyperjob: HyperJob, state: HyperJobState) -> HyperJobState:
 
 
 def _without_amounts(message: str) -> list[str]:
-    """Return a message without its amounts."""
     return ["" if word[:1].isdigit() else word for word in message.split()]
 
 

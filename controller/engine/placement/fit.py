@@ -364,7 +364,6 @@ def insufficient_capacity(requirements: SchedulingRequirements, candidates: Sequ
 
 
 def _free_fraction(request: Resources, resource: str, capacity: FreeCapacity) -> Fraction:
-    """Return the free fraction of the requested amount of *resource*."""
     return Fraction(capacity.headroom.get(resource, 0), request[resource])
 
 

@@ -116,7 +116,6 @@ def _lacking_resources(attempt: PreemptionAttempt, victim: Victim) -> frozenset[
 
 
 def _exceeds_fair_share(queue_shares: QueueShares, node: Node, resources: frozenset[str], quota: Quota) -> bool:
-    """Return whether a queue exceeds its fair share of one of *resources*."""
     fair_share = queue_shares.fair_shares[node.name]
     return any(quota.usage(node.name, name) > fair_share.get(name, 0) for name in resources)
 

@@ -323,7 +323,6 @@ def _in_force(
 
 
 def _clusters_of(workload: Workload | None) -> set[ClusterName]:
-    """Return the clusters of an admitted workload."""
     if workload is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return set()
     return workload.admission.clusters

@@ -76,7 +76,6 @@ def _reservation(
     pending_workloads: PendingWorkloads,
     feasibility_cache: FeasibilityCache,
 ) -> JointReservation | None:
-    """Return the joint reservation of the workloads *reserving*."""
     nodes, feasibility_of = quota.tree.nodes, feasibility_cache.get
     pending = [workload for workload in reserving if workload.queue in nodes and workload.uid in pending_workloads]
     if not pending:

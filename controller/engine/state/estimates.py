@@ -289,7 +289,6 @@ def units_consumed(query_pods: Pods, others: Pods) -> int:
 
 
 def _count_by_request(pods: Iterable[tuple[object, int]]) -> dict[object, int]:
-    """Return the number of pods by request."""
     counts: dict[object, int] = {}
     for request, count in pods:
         counts[request] = counts.get(request, 0) + count

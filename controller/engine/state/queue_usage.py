@@ -325,7 +325,6 @@ def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:
 
 
 def _without(admission: Admission, part: Admission) -> Admission:
-    """Return *admission* without *part*."""
     rest = {charge.cluster: charge.charge for charge in part.cluster_charges}
     charges = tuple(
         replace(charge, charge=positive(subtract(charge.charge, rest.get(charge.cluster, EMPTY))))
@@ -338,7 +337,6 @@ def _without(admission: Admission, part: Admission) -> Admission:
 
 
 def _restrict_to(admission: Admission, clusters: set[ClusterName]) -> Admission:
-    """Return the part of *admission* on *clusters*."""
     cluster_charges = tuple(charge for charge in admission.cluster_charges if charge.cluster in clusters)
     return replace(
         admission, cluster_charges=cluster_charges, charge=total(charge.charge for charge in cluster_charges)

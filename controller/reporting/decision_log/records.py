@@ -277,7 +277,6 @@ def _cluster_fields(record: DecisionRecord) -> list[Fields]:
 
 
 def _refusal_facts(refusal: Refusal) -> Fields:
-    """Return the facts of a refusal that are set."""
     resource = refusal.resource or ""
     facts: Fields = {
         "resource": refusal.resource,
