@@ -157,10 +157,6 @@ class Stack:
             wait_until(lambda: _policy_denies(tenant), "policies in effect")
             wait_until(lambda: _accepts_jobs(tenant), "webhook of jobs in effect")
 
-    def start_controller(self) -> None:
-        """Start or restart the controller."""
-        self.controller.start()
-
     def check(self) -> None:
         """Raise if a started process has ended on its own."""
         for part in self.parts:

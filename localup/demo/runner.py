@@ -230,7 +230,7 @@ class DemoRunner:
         self._console.print_step(self._now, step.title, style="bold")
         if step.enable_reclaim:
             write_configuration(self._stack.plane.folder, reclaim=True)
-            await asyncio.to_thread(self._stack.start_controller)
+            await asyncio.to_thread(self._stack.controller.start)
         for demo_job in step.jobs:
             self.view.timeline.on_submitted(demo_job, self._now)
         await asyncio.to_thread(submit, self._tenant, [*step.jobs, *step.hyperjobs])

@@ -85,7 +85,7 @@ class Smoke:
         """Let a job wait and restart the controller, which finds and repeats its earlier event."""
         self.api.create(self.path("jobs"), self._job("waits", queue="missing"))
         self.until(lambda: self._events("waits"), "an event")
-        self.stack.start_controller()
+        self.stack.controller.start()
         self.until(lambda: any(event.get("series") for event in self._events("waits")), "the repeated event")
 
     def _deny_a_patch(self) -> None:

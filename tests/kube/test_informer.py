@@ -392,7 +392,7 @@ async def test_event_already_known_from_a_write_is_skipped(server, tmp_path):
             then="hang",
         ),
     )
-    async with informing(server, tmp_path, is_known=lambda known: known.name == "a") as (informer, collection):
+    async with informing(server, tmp_path, is_known=lambda known: known.meta.name == "a") as (informer, collection):
         await collection.contains({"b": 9})
         assert informer.version == "10"
 

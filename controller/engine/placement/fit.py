@@ -132,7 +132,7 @@ def free_capacity(cluster_state: ClusterState) -> FreeCapacity:
         cluster_state.available,
         cluster_state.allocatable,
         after_evictions if cluster_state.nominated else None,
-        cluster_state.recently_freed_total,
+        cluster_state.recently_freed.total,
         cluster_state.estimates,
         cluster_state.in_advance,
         after_evictions if cluster_state.being_evicted else None,
@@ -153,7 +153,7 @@ def free_after_evictions(
     evicted = evicted if evicted is not None else EMPTY
     capacity, freed = (
         add(cluster_state.headroom_after_evictions, evicted),
-        total((cluster_state.recently_freed_total, cluster_state.being_evicted, evicted)),
+        total((cluster_state.recently_freed.total, cluster_state.being_evicted, evicted)),
     )
     return FreeCapacity(
         cluster_state,

@@ -211,7 +211,7 @@ def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resource
         elementwise_min(free, settled),
         cluster_state.allocatable,
         settled if nonzero(subtract(cluster_state.nominated, younger)) else None,
-        cluster_state.recently_freed_total,
+        cluster_state.recently_freed.total,
         cluster_state.estimates,
         cluster_state.in_advance,
         settled if cluster_state.being_evicted else None,

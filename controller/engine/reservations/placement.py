@@ -159,7 +159,7 @@ class ReservationPlacer:
     def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
         """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
         cluster_state, assigned = self._cluster_usage.cluster_state(name), self._assigned.get(name)
-        freed = add(cluster_state.recently_freed_total, cluster_state.charged)
+        freed = add(cluster_state.recently_freed.total, cluster_state.charged)
         set_aside = cluster_state.in_advance.without_releases if cluster_state.in_advance is not None else None
         if assigned is None:
             return FreeCapacity(

@@ -35,6 +35,7 @@ class RecentlyFreed:
         self.charges: list[tuple[int, Resources]] = []
         """The time of each and the charge, the earliest first."""
         self.total: Resources = EMPTY
+        """What the nodes may have gained since the summary (C3)."""
 
     def __bool__(self) -> bool:
         return bool(self.charges)
@@ -156,11 +157,6 @@ class ClusterState:
     def has_grades(self) -> bool:
         """Return whether resource models limit its pods, together with what was freed recently (C3)."""
         return self.cluster is not None and bool(self.cluster.grades)
-
-    @property
-    def recently_freed_total(self) -> Resources:
-        """Return what its nodes may have gained since the summary: the recently freed charges (C3)."""
-        return self.recently_freed.total
 
     def refresh_external_usage(self, now: int, settle_ms: int) -> None:
         """Update external usage from the summary."""

@@ -347,12 +347,12 @@ class ClusterUsage:
             cluster_state = self._states.get(name)
             if cluster_state is None:
                 continue
-            before, freed_before = cluster_state.external_usage, cluster_state.recently_freed_total
+            before, freed_before = cluster_state.external_usage, cluster_state.recently_freed.total
             cluster_state.refresh_external_usage(now, settle_ms)
             self._end_orphans(cluster_state, now, settle_ms)
             if cluster_state.external_usage != before:
                 self._has_changed(cluster_state, gained_capacity=True)
-            elif cluster_state.has_grades and cluster_state.recently_freed_total != freed_before:
+            elif cluster_state.has_grades and cluster_state.recently_freed.total != freed_before:
                 self._has_changed(cluster_state, gained_capacity=False)
             changes_at, freed = cluster_state.settles_at(settle_ms), cluster_state.recently_freed
             if freed or changes_at is not None:
