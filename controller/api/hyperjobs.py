@@ -351,7 +351,6 @@ class Metadata(HyperJobModel):
     resource_version: str = ""
     generation: int = 0
     creation_timestamp: datetime | None = None
-    deletion_timestamp: datetime | None = None
     annotations: dict[str, str] = Field(default_factory=dict)
 
 

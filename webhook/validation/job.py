@@ -17,6 +17,7 @@ import msgspec
 from controller.api.configuration import Resize, Tenant
 from controller.api.hyperjob_validation import MAX_PARTS
 from controller.api.jobs import default_task_name
+from controller.api.keys import JOBS
 from webhook.queue_cache import QueueCache
 from webhook.review import (
     AdmissionResponse,
@@ -39,7 +40,6 @@ from webhook.validation.job_rules import (
 from webhook.validation.job_types import MPI, NEED_SERVICE, ReviewedJob, ReviewedJobSpec, read_job
 from webhook.validation.pod import MAX_NAME_LENGTH
 
-GROUP, RESOURCE = "batch.volcano.sh", "jobs"
 SCHEDULER = "volcano"
 #: Values of `spec.queue` where the user named no queue; older versions of the CRD leave it empty.
 UNSPECIFIED_QUEUES = frozenset({"", "default"})
@@ -101,7 +101,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
     An update that leaves out a default which the job has keeps it: a manifest that is applied again has none of them.
     A minimum that it leaves out becomes the default for the new number of pods: without one, no pod would be needed.
     """
-    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
+    if denial := validate_target(request, JOBS.group, {JOBS.plural}, operations=("CREATE", "UPDATE")):
         return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()
@@ -118,7 +118,7 @@ def mutate_job(request: Request, policy: JobPolicy) -> AdmissionResponse:
 
 def validate_job(request: Request, policy: JobPolicy, queues: QueueCache) -> AdmissionResponse:
     """Return whether Volcano would accept the job, with warnings for its user."""
-    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
+    if denial := validate_target(request, JOBS.group, {JOBS.plural}, operations=("CREATE", "UPDATE")):
         return denial
     if request.namespace in policy.exempt_namespaces:
         return exempt()

@@ -9,6 +9,7 @@ from itertools import islice
 
 import msgspec
 
+from controller.api.keys import QUEUES
 from controller.api.meta import WatchedObject, decode_watched
 from controller.api.queues import QueueSpec
 from webhook.queue_cache import (
@@ -44,7 +45,6 @@ from webhook.validation.queue_rules import (
     state_violation,
 )
 
-GROUP, RESOURCE = "scheduling.volcano.sh", "queues"
 _ANNOTATIONS = "/metadata/annotations"
 _MAX_VIOLATIONS = 10
 _METADATA = msgspec.json.Decoder(WatchedObject)
@@ -56,7 +56,7 @@ def mutate_queue(request: Request) -> AdmissionResponse:
     The annotations of an updated queue stay as they are: a tool that compares them with its manifest would otherwise
     write them again and again.
     """
-    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE")):
+    if denial := validate_target(request, QUEUES.group, {QUEUES.plural}, operations=("CREATE", "UPDATE")):
         return denial
     try:
         queue = read_queue(request.object)
@@ -68,7 +68,7 @@ def mutate_queue(request: Request) -> AdmissionResponse:
 
 def validate_queue(request: Request, queues: QueueCache) -> AdmissionResponse:
     """Return whether Volcano would accept the creation, update or deletion of the queue."""
-    if denial := validate_target(request, GROUP, {RESOURCE}, operations=("CREATE", "UPDATE", "DELETE")):
+    if denial := validate_target(request, QUEUES.group, {QUEUES.plural}, operations=("CREATE", "UPDATE", "DELETE")):
         return denial
     if request.operation == "DELETE":
         return _validate_delete(request, queues)
