@@ -23,11 +23,15 @@ class Resource:
         """The path that lists it in all namespaces."""
         return f"/{'apis' if self.group else 'api'}/{self.api_version}/{self.plural}"
 
+    def path_in(self, namespace: str) -> str:
+        """Return the path that lists it in *namespace*, empty for a cluster-scoped kind."""
+        if not namespace:
+            return self.path
+        return f"/{'apis' if self.group else 'api'}/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
     def item_path(self, namespace: str, name: str) -> str:
         """Return the path of one object; *namespace* is empty for a cluster-scoped object."""
-        if not namespace:
-            return f"{self.path}/{name}"
-        return f"/{'apis' if self.group else 'api'}/{self.api_version}/namespaces/{namespace}/{self.plural}/{name}"
+        return f"{self.path_in(namespace)}/{name}"
 
 
 RESOURCE_BINDINGS = Resource("work.karmada.io", "v1alpha2", "resourcebindings", "ResourceBinding")

@@ -73,7 +73,7 @@ class Event:
     @property
     def folder(self) -> str:
         """Return the API path of its collection."""
-        return EVENTS.item_path(self.namespace, "").rstrip("/")
+        return EVENTS.path_in(self.namespace)
 
     @property
     def path(self) -> str:

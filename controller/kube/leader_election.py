@@ -158,7 +158,7 @@ class LeaderElection:
     ) -> None:
         self.on_change = []
         self._api = api
-        self._folder = LEASES.item_path(namespace, "").rstrip("/")
+        self._folder = LEASES.path_in(namespace)
         self._path = LEASES.item_path(namespace, "volcano-global-controller")
         self._candidate = candidate
         self._timings = timings

@@ -123,7 +123,7 @@ class Cache:
         """
         store = self._store(item)
         async with self._semaphore:
-            answer = await self._api.create(_collection(store.resource, key_of(item)), msgspec.json.encode(item))
+            answer = await self._api.create(store.resource.path_in(key_of(item).namespace), msgspec.json.encode(item))
         return _observe(store, answer) if observe else store.decode(answer)
 
     async def update(self, old: Object, new: Object, *, part: str = "", any_version: bool = False) -> Object:
@@ -202,10 +202,6 @@ class ControlPlaneCache(Cache):
                 note(self._works_of[binding_key(work)], key_of(work))
                 if not self._works_of[binding_key(work)]:
                     del self._works_of[binding_key(work)]
-
-
-def _collection(resource: Resource, key: Key) -> str:
-    return resource.item_path(key.namespace, "").rstrip("/")
 
 
 def _observe(store: Store, answer: bytes) -> Object:

@@ -141,7 +141,7 @@ class FakeKubelet:
             await self._api.patch(f"{_NODES.path}/{_node_name(number)}/status", status, kind="json")
             await self._delete(_PODS.item_path(*key_of(pod)))
             if pod["spec"]["containers"][0]["resources"]["requests"]:
-                await self._api.create(_PODS.item_path("kube-system", "").rstrip("/"), msgspec.json.encode(pod))
+                await self._api.create(_PODS.path_in("kube-system"), msgspec.json.encode(pod))
         for number in range(len(sizes), self._nodes):
             await self._delete(_PODS.item_path(*key_of(external_usage_pod({}, number))))
             await self._delete(f"{_NODES.path}/{_node_name(number)}")

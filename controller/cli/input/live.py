@@ -174,7 +174,7 @@ async def _hyperjob_names(api: Api) -> list[tuple[str, str]]:
 
 async def events_of(api: Api, workload: Workload) -> tuple[Event, ...]:
     """Return the events that the controller recorded for *workload*; none if events may not be listed."""
-    folder = EVENTS.item_path(workload.namespace or "default", "").rstrip("/")
+    folder = EVENTS.path_in(workload.namespace or "default")
     selector = f"regarding.kind={workload.kind},regarding.name={workload.name}"
     parameters = {"fieldSelector": selector}
     try:

@@ -391,8 +391,7 @@ class Reconciler:
         """Return kind and name of all Jobs and policies in *namespace*: a few lists instead of one request per name."""
         names: set[tuple[str, str]] = set()
         for resource in (JOBS, PROPAGATION_POLICIES):
-            path = resource.item_path(namespace, "").rstrip("/")
-            async for raw in self.api.list_items(path, metadata_only=True):
+            async for raw in self.api.list_items(resource.path_in(namespace), metadata_only=True):
                 names.add((resource.kind, read_meta(raw).name))
         return frozenset(names)
 
