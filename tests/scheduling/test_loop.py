@@ -57,6 +57,10 @@ class RecordingActuator:
         async with asyncio.timeout(LIMIT_SECONDS):
             return await self.writes.get()
 
+    def written(self) -> list[Write]:
+        """Return the writes that were submitted since the last call."""
+        return [self.writes.get_nowait() for _ in range(self.writes.qsize())]
+
 
 class Cache:
     def __init__(self, *, synced: bool = True) -> None:
@@ -439,11 +443,19 @@ async def test_plan_is_made_after_limited_preparation(monkeypatch):
 def in_turn(harness: LoopHarness) -> int:
     """Run the loop of *harness* until its plan is made; return the number of slices."""
     slices = 1
+    harness.loop._preparation_slices = 10_000
     harness.loop._cycle()
     while harness.loop._plan_in_progress is not None:
         harness.loop._cycle()
         slices += 1
     return slices
+
+
+def begin_plan(harness: LoopHarness) -> None:
+    """Run the first slice of a plan."""
+    harness.loop._preparation_slices = 10_000
+    harness.loop._cycle()
+    assert harness.loop._plan_in_progress is not None
 
 
 def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
@@ -453,10 +465,9 @@ def test_plan_in_slices_admits_what_one_pass_admits(monkeypatch):
         harness = LoopHarness(3, {})
         for name in "abcde":
             harness.submit(name)
-        harness.loop._preparation_slices = 10_000
         slices = in_turn(harness)
         assert (slices > 3) == (steps == 1)
-        names.append([harness.actuator.writes.get_nowait().workload for _ in range(harness.actuator.writes.qsize())])
+        names.append([write.workload for write in harness.actuator.written()])
     assert names[0] == names[1] == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
@@ -470,8 +481,7 @@ def test_no_plan_before_all_workloads_are_sent_in_slices(monkeypatch):
         assert len(harness.loop.engine.workloads) == sent
         assert harness.actuator.writes.empty()
     in_turn(harness)
-    written = [harness.actuator.writes.get_nowait().workload for _ in range(harness.actuator.writes.qsize())]
-    assert written == ["Job ns/a", "Job ns/b", "Job ns/c"]
+    assert [write.workload for write in harness.actuator.written()] == ["Job ns/a", "Job ns/b", "Job ns/c"]
 
 
 def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
@@ -479,13 +489,10 @@ def test_job_deleted_during_plan_is_not_admitted(monkeypatch):
     harness = LoopHarness(1, {})
     harness.submit("a")
     harness.submit("b")
-    harness.loop._preparation_slices = 10_000
-    harness.loop._cycle()
-    assert harness.loop._plan_in_progress is not None
+    begin_plan(harness)
     harness.store.bindings.remove(harness.store.binding(WorkloadUid(UID.format("a"))))
     in_turn(harness)
     assert harness.actuator.writes.empty()
-    harness.loop._preparation_slices = 10_000
     in_turn(harness)
     assert harness.actuator.writes.get_nowait().workload == "Job ns/b"
 
@@ -496,9 +503,7 @@ async def test_plan_that_waited_for_a_cache_is_made_again(monkeypatch):
     harness = LoopHarness(1, {"bindings": (cache := Cache())})
     harness.submit("a")
     harness.submit("b")
-    harness.loop._preparation_slices = 10_000
-    harness.loop._cycle()
-    assert harness.loop._plan_in_progress is not None
+    begin_plan(harness)
     cache.synced.clear()
     async with asyncio.TaskGroup() as group:
         running = group.create_task(harness.loop.run())
@@ -521,7 +526,7 @@ def test_admission_records_own_failed_clusters_only():
     harness.submit("failed", record=record, placement=on_one_cluster)
     harness.submit("equal", placement=on_one_cluster)
     in_turn(harness)
-    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
+    written = harness.actuator.written()
     assert {write.workload: write_record(write).get("excludedClusters") for write in written} == {
         "Job ns/failed": failed_on,
         "Job ns/equal": None,

@@ -10,7 +10,7 @@ from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
 from controller.scheduling.writes import Write
 from tests.benchmarks.seed import CLUSTER
-from tests.scheduling.test_loop import UID, LoopHarness, in_turn, looping, wall_clock
+from tests.scheduling.test_loop import UID, LoopHarness, begin_plan, in_turn, looping, wall_clock
 from tests.virtual_time import virtual_time
 
 RECLAIM = VolcanoGlobalConfiguration.model_validate(
@@ -89,16 +89,12 @@ def test_victim_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     for name in ("a", "b"):
         run(harness, name)
     harness.submit("preemptor", "lender", pods=2)
-    harness.loop._preparation_slices = 10_000
-    harness.loop._cycle()
-    assert harness.loop._plan_in_progress is not None
+    begin_plan(harness)
     run(harness, "a")
     in_turn(harness)
     assert harness.actuator.writes.empty()
-    harness.loop._preparation_slices = 10_000
     in_turn(harness)
-    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
-    assert [(write.effect, write.workload) for write in written] == [
+    assert [(write.effect, write.workload) for write in harness.actuator.written()] == [
         ("hold", "Job ns/preemptor"),
         ("evict", "Job ns/a"),
         ("evict", "Job ns/b"),
@@ -120,16 +116,15 @@ def test_part_that_changes_during_the_plan_keeps_the_others(monkeypatch):
     run(harness, "a", pods=3, meta=of_hyperjob)
     run(harness, "b", meta=of_hyperjob)
     harness.submit("waits", "borrower")
-    harness.loop._preparation_slices = 10_000
-    harness.loop._cycle()
-    assert harness.loop._plan_in_progress is not None
+    begin_plan(harness)
     run(harness, "b", meta=of_hyperjob)
     in_turn(harness)
     assert harness.actuator.writes.empty()
-    harness.loop._preparation_slices = 10_000
     in_turn(harness)
-    written = [harness.actuator.writes.get_nowait() for _ in range(harness.actuator.writes.qsize())]
-    assert [(write.effect, write.workload) for write in written] == [("evict", "Job ns/a"), ("evict", "Job ns/b")]
+    assert [(write.effect, write.workload) for write in harness.actuator.written()] == [
+        ("evict", "Job ns/a"),
+        ("evict", "Job ns/b"),
+    ]
 
 
 @virtual_time
