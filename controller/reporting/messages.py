@@ -4,10 +4,10 @@ Command line, events, log and metrics use the same codes; no other module words 
 """
 
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 
 from controller.api.quantity import format_quantity
 from controller.cache.objects import BindingCondition
+from controller.cache.translate.units import format_time
 from controller.engine.placement.fit import NODES_FULL
 from controller.engine.reasons import (
     ADVANCE_RESERVATION,
@@ -236,7 +236,8 @@ def _remedy_for(refusal: Refusal) -> str:
             "before the reservation begins"
         )
     if refusal.reason is Reason.STARTUP_BACKOFF and refusal.until is not None:
-        return f"it is retried automatically after {_format_time(refusal.until)}"
+        # Rounded up to a second.
+        return f"it is retried automatically after {format_time(refusal.until + 999)}"
     is_own = refusal.reason is Reason.SUSPENDED and refusal.subject
     remedy = _LACKING_CLUSTERS_REMEDY if lacks_clusters(refusal) else REMEDIES[refusal.reason]
     return f"set {refusal.subject} to false" if is_own else remedy
@@ -286,10 +287,6 @@ def shortfall_message(shortfall: Shortfall) -> str:
     guaranteed = f"; guaranteed to others: {others}" if others else ""
     idle = " even while idle" if shortfall.reason in EXCEEDS_WHEN_EMPTY else ""
     return f"{place}: requests {asked} {name}, free {free}{idle}, lacks {lacks}{guaranteed}"
-
-
-def _format_time(time: int) -> str:
-    return datetime.fromtimestamp(-(-time // 1000), UTC).isoformat().replace("+00:00", "Z")
 
 
 def _format_amount(refusal: Refusal, amount: int | None) -> str:

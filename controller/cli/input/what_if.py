@@ -6,12 +6,12 @@ The changed objects are validated like those of files.
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from controller.api.keys import JOBS, RESOURCE_BINDINGS
+from controller.cache.translate.units import format_time
 from controller.cli.errors import InputError
 from controller.cli.input.objects import WIRE_TYPES
 from controller.cli.input.validation import check_fields, unread_field
@@ -206,8 +206,7 @@ def _refers_to(binding: Mapping[str, Any], change: WhatIf) -> bool:
 
 def _with_completion(binding: Mapping[str, Any], change: WhatIf, now: int) -> Mapping[str, Any]:
     """Return *binding* with the phase of *change* reported by each of its clusters."""
-    time = datetime.fromtimestamp(now / 1000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    state = {"phase": change.value, "lastTransitionTime": time}
+    state = {"phase": change.value, "lastTransitionTime": format_time(now)}
     reported = [{"clusterName": name, "status": {"state": state}} for name in _target_clusters(binding)]
     return {**binding, "status": {**_mapping(binding, "status"), "aggregatedStatus": reported}}
 
