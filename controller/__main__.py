@@ -210,7 +210,10 @@ class Controller:
         self.loop.on_waits.append(lambda _: self.queue_status.wake())
         self.loop.on_queries.append(self.estimators.submit)
         self.store.on_binding += [self.run_times.on_binding, self.data_sources.on_binding]
-        self.store.on_clusters.append(self.data_sources.on_clusters)
+        self.store.on_clusters += [
+            self.data_sources.on_clusters,
+            lambda: self.estimators.retain({cached.key for cached in self.store.clusters}),
+        ]
         self.store.with_run_time = self.run_times.with_run_time
         self.store.on_change += [self.commands.wake, self.hyperjobs.wake]
         self.store.enable_node_estimates()

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from typing import TYPE_CHECKING, Final, NoReturn, Protocol
 
 import structlog
@@ -49,6 +49,16 @@ class EstimatorDispatcher:
         """Clusters with an estimator that did not answer the last query, and why."""
         self._queries: asyncio.Queue[Query] = asyncio.Queue()
         self._slots = asyncio.Semaphore(_MAX_CONCURRENT)
+        self._group: asyncio.TaskGroup | None = None
+        """The tasks of ``run``."""
+
+    def retain(self, clusters: Container[ClusterName]) -> None:
+        """Close the connections to the estimators of all other clusters, which have left."""
+        for name in [name for name in self._clients if name not in clusters]:
+            client = self._clients.pop(name)
+            if self._group is not None:
+                self._group.create_task(client.close())
+        self._unavailable = {name: why for name, why in self._unavailable.items() if name in clusters}
 
     def submit(self, queries: Iterable[Query]) -> None:
         """Queue *queries*."""
@@ -58,11 +68,11 @@ class EstimatorDispatcher:
     async def run(self) -> NoReturn:
         """Send queries until cancelled, then close the connections."""
         try:
-            async with asyncio.TaskGroup() as group:
+            async with asyncio.TaskGroup() as self._group:
                 while True:
                     query = await self._queries.get()
                     await self._slots.acquire()
-                    group.create_task(self._answer(query))
+                    self._group.create_task(self._answer(query))
         finally:
             for client in self._clients.values():
                 await client.close()

@@ -9,10 +9,13 @@ from contextlib import asynccontextmanager
 import pytest
 
 from controller.api.configuration import VolcanoGlobalConfiguration
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.estimates import Estimate, Query
 from controller.estimator.dispatcher import EstimatorDispatcher
 from controller.estimator.options import EstimatorError, EstimatorOptions
+from controller.reporting.metrics import ControllerMetrics
 from tests.benchmarks.seed import CLUSTER
+from tests.retained import retained
 from tests.scheduling.test_loop import looping
 from tests.waiting import LIMIT_SECONDS
 
@@ -97,3 +100,33 @@ async def test_invalid_estimate_falls_back_to_the_cluster_summary(answer):
         harness.submit("b")
         assert (await harness.actuator.next()).workload == "Job ns/b"
         assert player.asked.qsize() == 1, "nobody waits for it again"
+
+
+async def test_connections_to_clusters_that_left_are_closed():
+    closed = asyncio.Queue[str]()
+
+    class Unreachable(ScriptedEstimators):
+        def __init__(self, name: str) -> None:
+            super().__init__()
+            self.name = name
+            self.answers.put_nowait(EstimatorError("no"))
+
+        async def close(self) -> None:
+            closed.put_nowait(self.name)
+
+    answers = asyncio.Queue[Estimate]()
+    estimators = EstimatorDispatcher(
+        EstimatorOptions(), answers.put_nowait, metrics=ControllerMetrics(), client_of=Unreachable
+    )
+    async with asyncio.TaskGroup() as group, asyncio.timeout(LIMIT_SECONDS):
+        running = group.create_task(estimators.run())
+        for name in ("kept", "left"):
+            estimators.submit([Query(ClusterName(name), (), 0)])
+            await answers.get()
+        before = retained([estimators])
+        estimators.retain({"kept"})
+        assert await closed.get() == "left"
+        after = retained([estimators])
+        assert (before["EstimatorDispatcher._clients"], after["EstimatorDispatcher._clients"]) == (2, 1)
+        assert (before["EstimatorDispatcher._unavailable"], after["EstimatorDispatcher._unavailable"]) == (2, 1)
+        running.cancel()
