@@ -176,8 +176,9 @@ class Locator:
         for data_set in claimed:
             self._lookups.pop(data_set, None)
             self.request(data_set)
-        known = {source.data_set for source in self._index.sources.values() if source.data_set.system in systems}
-        self._outdated |= {data_set for data_set in known if self.plugins.serves(data_set)}
+        known = {source.data_set for source in self._index.sources.values()}
+        located = {data_set for data_set in known if data_set.system in systems and self.plugins.serves(data_set)}
+        self._outdated = located | (self._outdated & known)
 
     def _open_session(self) -> aiohttp.ClientSession:
         if self._session is None:

@@ -1,6 +1,7 @@
 """Every branch of the life of claims and sources: creation, changes, migration, deletion, a missing plugin."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,8 +13,20 @@ from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, LOCATED_AT_ANN
 from controller.cache.objects import ObjectKey
 from controller.controllers.data_sources.claims import ObservedClaim
 from controller.controllers.data_sources.plugins import LocateError
-from tests.controllers.data_sources.harness import FINALIZER, SETTINGS, SOURCE_FINALIZER, Harness, run, simulated
-from tests.deterministic.network import Call
+from tests.controllers.data_sources.harness import (
+    CLAIMS,
+    FINALIZER,
+    SETTINGS,
+    SOURCE_FINALIZER,
+    SOURCES,
+    Harness,
+    ScriptedPlugin,
+    run,
+    simulated,
+)
+from tests.deterministic.apiserver import ApiServer
+from tests.deterministic.network import Call, Network
+from tests.retained import retained
 
 DEPLOYMENT = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "test-app", "namespace": "ml"}
 NOT_FOUND = LocateError("Amoro has no table of this name", reason="NotFound", is_final=True)
@@ -297,6 +310,27 @@ def test_answer_by_earlier_settings_does_not_count(answer, known):
         assert harness.located() == {"prod.db.user": ["m2"]}
 
     run(scenario)
+
+
+@simulated()
+async def test_nothing_is_retained_of_deleted_claims_and_sources(harness: Harness) -> None:
+    counts = list[Counter[str]]()
+    for number in range(8):
+        harness.source(f"source-{number}", f"kept.{number}", "m1")
+        harness.claim(f"claim-{number}", f"located.{number}")
+        harness.plugin.answers[f"lost.{number}"] = NOT_FOUND
+        harness.claim(f"lost-{number}", f"lost.{number}")
+        await settled(harness)
+        harness.configure(SETTINGS.replace("http://amoro", f"http://amoro-{number}"))
+        await settled(harness, 40)
+        for kind in (CLAIMS, SOURCES):
+            for _, name in sorted(harness.server.objects(kind)):
+                harness.remove(DATA_SOURCE_CLAIMS if kind is CLAIMS else DATA_SOURCES, name)
+        await settled(harness, 700)
+        counts.append(retained([harness.controller], stop=(Network, type(harness.api), ScriptedPlugin, ApiServer)))
+    bounded = {"Collection._deleted_uids"}
+    growing = {name for name, count in counts[-1].items() if count > counts[3][name]}
+    assert growing <= bounded, growing
 
 
 @simulated(options=DataSources(static=(StaticLocation(system="files", name="lake/*", clusters=("m2",)),)))
