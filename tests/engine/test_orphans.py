@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from controller.engine.checkpoint import restore, take_checkpoint
 from controller.engine.engine import Engine
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.engine.state.orphans import Orphan, Orphans
 from controller.engine.state.resources import add, positive, total
 from controller.engine.state.workloads import WorkloadState
+from tests.engine import objects
 from tests.scenario import Scenario, cluster
 from tests.workloads import changed
 
@@ -41,6 +42,23 @@ def test_deleted_template_does_not_shorten_the_grace_period():
     scenario.engine.workload_changed(changed(scenario.by_name("j"), has_long_grace_period=False), scenario.now)
     scenario.play({"remove": ["j"]})
     assert scenario.engine.cluster_usage.cluster_state(ClusterName("m")).orphans.total["cpu"] == 9_000
+
+
+def test_workload_deleted_after_its_cluster_orphans_no_charge():
+    """No summary of a removed cluster would ever end the charge of the queue."""
+    engine, m = Engine(), ClusterName("m")
+    engine.cluster_changed(objects.cluster("m", cpu=8), 0)
+    engine.queue_changed(Queue(QueueName("q")))
+    kept = objects.workload("kept", {"cpu": 3}, on="m", has_run=True, preserved=True)
+    engine.workload_changed(kept, 0)
+    engine.plan(1)
+    engine.cluster_removed(m)
+    engine.plan(2)
+    assert engine.current_usage[QueueName("q")] == {"cpu": 3}
+    engine.workload_removed(kept.uid, 3)
+    engine.plan(4)
+    assert not engine.current_usage
+    assert m not in engine.cluster_usage
 
 
 def test_deleted_workload_orphans_no_more_than_its_cluster_holds():
@@ -80,7 +98,7 @@ def test_released_workload_is_external_usage_of_no_queue():
     scenario.play({"after": 1})
     usage = scenario.engine.cluster_usage.cluster_state(ClusterName("m"))
     assert (usage.external_usage["cpu"], usage.charged.get("cpu", 0)) == (12_000, 0)
-    assert not any(scenario.engine.current_usage[QueueName("q")].values())
+    assert QueueName("q") not in scenario.engine.current_usage
 
 
 def test_orphaned_charges_of_a_namespace_are_merged():

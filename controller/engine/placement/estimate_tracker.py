@@ -10,7 +10,15 @@ from typing import Final
 
 from controller.engine.state.cluster_usage import ClusterUsage
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.estimates import Estimate, EstimatesCheckpoint, Pods, Query, is_unobserved, pods_of
+from controller.engine.state.estimates import (
+    ClusterEstimates,
+    Estimate,
+    EstimatesCheckpoint,
+    Pods,
+    Query,
+    is_unobserved,
+    pods_of,
+)
 from controller.engine.state.resources import fits
 from controller.engine.state.workloads import SchedulingRequirements, Workload
 
@@ -47,19 +55,23 @@ class EstimateTracker:
         for name in sorted(
             _charged_clusters(before) - _charged_clusters(workload) | {name for name in old if name not in new}
         ):
-            estimates = self._cluster_usage.cluster_state(name).estimates
+            estimates = self._estimates_of(name)
             if estimates is not None and before is not None:
                 estimates.unobserved_pods.pop(before.uid, None)
                 must_query_again |= self.invalidate(name, now)
         for name in sorted(name for name in new if name not in old):
-            estimates = self._cluster_usage.cluster_state(name).estimates
+            estimates = self._estimates_of(name)
             if estimates is not None and workload is not None:
                 estimates.add_unobserved(workload.uid, new[name])
         return must_query_again
 
+    def _estimates_of(self, name: ClusterName) -> ClusterEstimates | None:
+        """Return the estimates of a cluster; none for one that was removed."""
+        return self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
+
     def invalidate(self, name: ClusterName, now: int) -> bool:
         """Invalidate the answers of a changed cluster; say whether there were any."""
-        estimates = self._cluster_usage.cluster_state(name).estimates
+        estimates = self._estimates_of(name)
         if estimates is None or not (estimates.answers or estimates.open_queries):
             return False
         for pods, answer in estimates.invalidate(now):
@@ -110,7 +122,7 @@ class EstimateTracker:
     def answer_received(self, estimate: Estimate, now: int) -> bool:
         """Record an answer; say whether its query was open."""
         name = estimate.query.cluster
-        estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
+        estimates = self._estimates_of(name)
         answer = estimates.add_answer(estimate, now) if estimates is not None else None
         if answer is None:
             return False
@@ -122,7 +134,7 @@ class EstimateTracker:
         """Drop expired answers, and give up queries without an answer."""
         while self._expirations and self._expirations[0][0] <= now:
             _, _, name, pods = heappop(self._expirations)
-            estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
+            estimates = self._estimates_of(name)
             if estimates is None:
                 continue
             answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)
@@ -142,7 +154,7 @@ class EstimateTracker:
 
     def _is_current(self, at: int, _: int, name: ClusterName, pods: Pods) -> bool:
         """Return whether a heap entry still matches an answer or query."""
-        estimates = self._cluster_usage.cluster_state(name).estimates if name in self._cluster_usage else None
+        estimates = self._estimates_of(name)
         if estimates is None:
             return False
         answer, query = estimates.answers.get(pods), estimates.open_queries.get(pods)

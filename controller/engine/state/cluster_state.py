@@ -160,9 +160,9 @@ class ClusterState:
 
     def refresh_external_usage(self, now: int, settle_ms: int) -> None:
         """Update external usage from the summary."""
+        self.recently_freed.forget(now - settle_ms)
         if self.is_unknown or self.cluster is None:
             return
-        self.recently_freed.forget(now - settle_ms)
         explained = add(self.charged, self.recently_freed.total)
         unexplained = clamp_non_negative(subtract(self.cluster.used, explained))
         self.external_usage = {

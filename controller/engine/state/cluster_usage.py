@@ -95,6 +95,10 @@ class ClusterUsage:
     def __iter__(self) -> Iterator[ClusterState]:
         return (self._states[name] for name in sorted(self._states))
 
+    def has_cluster(self, name: ClusterName) -> bool:
+        """Return whether a cluster exists; only charges refer to one that was removed."""
+        return name in self._states and self._states[name].cluster is not None
+
     @property
     def clusters(self) -> list[Cluster]:
         """Return the known clusters, by name."""
@@ -171,8 +175,13 @@ class ClusterUsage:
         cluster_state.orphans = NO_ORPHANS
         self._next_version(name)
         self._root_limit = None
-        if not any(cluster_state.charged.values()) and not cluster_state.nominated:
-            del self._states[name]
+        self._drop_if_unused(cluster_state)
+
+    def _drop_if_unused(self, cluster_state: ClusterState) -> None:
+        """Forget a removed cluster that nothing refers to any more."""
+        in_use = cluster_state.cluster or cluster_state.nominated or cluster_state.being_evicted
+        if not in_use and not any(cluster_state.charged.values()):
+            self._states.pop(cluster_state.name, None)
 
     def add_usage(self, admission: Admission, now: int) -> None:
         """Charge the clusters of *admission*."""
@@ -237,6 +246,8 @@ class ClusterUsage:
             self._has_freed(cluster_state)
             self._has_changed(cluster_state, gained_capacity=False)
             _count_reported(cluster_state, admission, cluster_charge.charge, subtract)
+            if charged_next is None:
+                self._drop_if_unused(cluster_state)
 
     def running_part(self, admission: Admission) -> Admission:
         """Return the part of *admission*, which is charged, that runs: of a resized one what fits its clusters."""
@@ -268,6 +279,7 @@ class ClusterUsage:
             self._touched.add(cluster_state.name)
             self._has_changed(cluster_state, gained_capacity=True)
             _count_reported(cluster_state, admission, cluster_charge.charge, subtract)
+            self._drop_if_unused(cluster_state)
 
     def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
@@ -305,6 +317,7 @@ class ClusterUsage:
             cluster_state = self.cluster_state(cluster_charge.cluster)
             cluster_state.being_evicted = nonzero(subtract(cluster_state.being_evicted, cluster_charge.charge))
             self._has_changed(cluster_state, gained_capacity=False)
+            self._drop_if_unused(cluster_state)
 
     def nominate(self, name: ClusterName, requests: Resources) -> None:
         """Set capacity for *requests* aside on a cluster."""
@@ -317,6 +330,7 @@ class ClusterUsage:
         cluster_state = self.cluster_state(name)
         cluster_state.nominated = nonzero(subtract(cluster_state.nominated, requests))
         self._has_changed(cluster_state, gained_capacity=True)
+        self._drop_if_unused(cluster_state)
 
     def mark_reported(self, before: Admission, after: Admission, now: int) -> bool:
         """Record that the pods of an admission run, or no longer run, so that the summary will follow.
@@ -332,6 +346,10 @@ class ClusterUsage:
             cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
         return any(cluster_state.may_external_usage_fall for cluster_state in cluster_states)
+
+    def forget_unknown(self) -> None:
+        """Forget the changed clusters that no longer exist, before the first plan."""
+        self._touched.intersection_update(self._states)
 
     def refresh(self, now: int, settle_ms: int) -> None:
         """Update external usage wherever it may have changed."""

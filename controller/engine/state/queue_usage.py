@@ -33,7 +33,8 @@ class QueueUsage:
         self.fifo: set[QueueName] = set()
         """Names of the queues with ``dequeueStrategy: fifo``."""
         self.settled: dict[QueueName, Resources] = {}
-        """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not."""
+        """Usage after evictions in progress, by the queue that the workloads name, whether it exists or not, as far as
+        it has any."""
         self.by_namespace: dict[tuple[QueueName, str], Resources] = {}
         """Settled usage of each namespace in each queue, as far as it has any."""
         self.changed: set[QueueName] = set()
@@ -119,7 +120,10 @@ class QueueUsage:
         tenant = queue, namespace
         if queue not in self.settled:
             self._outside = None
-        self.settled[queue] = add(self.settled.get(queue, {}), charge)
+        if settled := nonzero(add(self.settled.get(queue, {}), charge)):
+            self.settled[queue] = settled
+        elif self.settled.pop(queue, None) is not None:
+            self._outside = None
         if of_namespace := nonzero(add(self.by_namespace.get(tenant, {}), charge)):
             self.by_namespace[tenant] = of_namespace
         else:
@@ -130,6 +134,10 @@ class QueueUsage:
             self.latest_quota.add_usage(node, charge)
             for handler in self.on_usage_change:
                 handler(node)
+
+    def forget_unknown(self) -> None:
+        """Forget the changed queues without usage, before the first plan."""
+        self.changed.intersection_update(self.settled)
 
     # -- queries -------------------------------------------------------
 
@@ -270,7 +278,7 @@ class UsageTracker:
         if after is None:
             self._clusters.track_resized(before, -1)
         admission, successor = before.admission, after.admission if after is not None else None
-        left = _left_running(before, after)
+        left = {name for name in _left_running(before, after) if self._clusters.has_cluster(name)}
         if admission is None or not left:
             self.remove(before, now, successor=successor)
             return
