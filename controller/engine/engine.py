@@ -7,6 +7,7 @@ caller sends the workload's previous state again.
 
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from typing import Final
 
 from controller.engine.context import Context
 from controller.engine.cycle import Cycle
@@ -43,6 +44,9 @@ from controller.engine.state.workloads import (
 )
 from controller.engine.steps import Steps, finish
 
+#: ``follow`` forgets objects after so many changes, in addition to one for each workload.
+_MIN_FOLLOWED: Final = 1_024
+
 
 class Engine:
     """Queues, clusters and workloads, and the cycle that plans over them; only the event methods change them."""
@@ -65,6 +69,9 @@ class Engine:
         """``context.changes`` at the end of the last plan; -1 where the next plan has more to decide."""
         self._idle = Plan()
         """The plan while nothing changes and no timer is due."""
+        self._has_planned = False
+        self._followed_changes = 0
+        """``context.changes`` when ``follow`` last forgot what no longer exists."""
 
     # -- events --------------------------------------------------------
 
@@ -153,7 +160,7 @@ class Engine:
         if workload.state is WorkloadState.PENDING:
             self._add_pending(workload)
         else:
-            self.cycle.reason_updates.forget(workload.uid)
+            self.cycle.reason_updates.forget(before or workload)
         if workload.gang is not None and self._class_of_part(workload) is not class_before:
             # For example, its new PriorityClass is allowed (Q7), or it requests as much as another part now.
             self.index.gangs.mark_changed(workload.gang)
@@ -176,7 +183,18 @@ class Engine:
         else:
             self.context.usage_tracker.remove_or_orphan(before, None, now)
         self._update_indexes(before, None, now)
-        self.cycle.reason_updates.forget(uid)
+        self.cycle.reason_updates.forget(before)
+
+    def follow(self) -> None:
+        """Forget changed objects that no longer exist, instead of a plan: another process decides, perhaps for weeks.
+
+        An engine that has planned needs them once more, to update the sums of its last plan.
+        """
+        if self._has_planned or self.context.changes - self._followed_changes < _MIN_FOLLOWED + len(self.workloads):
+            return
+        self._followed_changes = self.context.changes
+        for state in (self.pending, self.index.gangs, self.queue_usage, self.cluster_usage):
+            state.forget_unknown()
 
     # -- queries -------------------------------------------------------
 
@@ -215,6 +233,7 @@ class Engine:
         if not self.is_due(now):
             waits = yield from self.cycle.reason_updates.flush(portions=IDLE_PORTIONS)
             return self._with_follow_up(replace(self._idle, waits=waits), now)
+        self._has_planned = True
         self._expire_holds(now)
         plan = yield from self.cycle.steps(now, most=most)
         # An evicted workload may request other amounts, a resized one may no longer fit, and without an admitted one

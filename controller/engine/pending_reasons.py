@@ -206,9 +206,11 @@ class PendingReasonUpdater:
         """Remember the reason of a workload that leaves its class, and may be pending in another one."""
         self._own[uid] = self._last_reason(uid)
 
-    def forget(self, uid: WorkloadUid) -> None:
-        """Forget the reason of a workload that is no longer pending."""
-        self._own.pop(uid, None)
+    def forget(self, workload: Workload) -> None:
+        """Forget the reason of *workload*, as it was before it was no longer pending."""
+        self._own.pop(workload.uid, None)
+        if self._heads.get(workload.queue) == workload.uid:
+            del self._heads[workload.queue]
 
     def _last_reason(self, uid: WorkloadUid) -> Reason | None:
         pending = self._context.pending

@@ -21,6 +21,8 @@ from controller.engine.state.workloads import ClusterCharge, HyperJobGang, Workl
 _HOUR_MS: Final = 3_600_000
 #: Base of the backoff where no startup timeout is configured.
 _DEFAULT_TIMEOUT_MS: Final = 1_800_000
+#: So many outdated check times are kept, in addition to as many as there are current ones.
+_MAX_OUTDATED: Final = 1_024
 #: Pending reasons of parts that the controller itself will admit again.
 _STARTABLE_REASONS: Final = {Reason.STARTUP_BACKOFF, Reason.PREEMPTION_IN_PROGRESS}
 
@@ -54,6 +56,8 @@ class StartupTracker:
         if self._check_at.get(workload.uid) != at:
             self._check_at[workload.uid] = at
             heappush(self._checks, (at, workload.uid))
+            if len(self._checks) > 2 * len(self._check_at) + _MAX_OUTDATED:
+                self._checks = sorted((check_at, uid) for uid, check_at in self._check_at.items())
 
     def reschedule_all(self, workloads: Iterable[Workload], timeout_ms: int | None) -> None:
         """Reschedule all workloads that have not run yet."""

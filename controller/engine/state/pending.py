@@ -274,6 +274,13 @@ class PendingWorkloads:
         for name in sorted(self.queues):
             yield from self.queues[name]
 
+    def forget_unknown(self) -> None:
+        """Forget the changed queues and classes without workloads, before the first plan."""
+        self.changed.intersection_update(self.queues)
+        self.changed_classes = {
+            workload_class: None for workload_class in self.changed_classes if workload_class.workloads
+        }
+
     def class_of(self, uid: WorkloadUid) -> WorkloadClass:
         """Return the class of a pending workload."""
         return self._class_of[uid]

@@ -3,7 +3,7 @@
 from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING, TypeGuard
+from typing import TYPE_CHECKING, Final, TypeGuard
 
 from controller.engine.state.pending import OrderKey, PendingWorkloads, order_key
 from controller.engine.state.workload_changes import has_same_charges
@@ -12,6 +12,10 @@ from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadSt
 if TYPE_CHECKING:
     from controller.engine.reasons import Refusal
     from controller.engine.state.hierarchy import QueueName
+
+
+#: So many expiry times are kept, in addition to twice those of existing workloads.
+_MIN_EXPIRATIONS: Final = 1_024
 
 
 class HyperJobGangs:
@@ -69,6 +73,11 @@ class HyperJobGangs:
         """Mark every gang as changed."""
         self.changed.update(self._parts)
         self.unchecked.update(self._parts)
+
+    def forget_unknown(self) -> None:
+        """Forget the gangs without known parts, before the first plan."""
+        self.changed.intersection_update(self._parts)
+        self.unchecked.intersection_update(self._parts)
 
     def parts(self, gang: HyperJobGang) -> list[WorkloadUid]:
         """Return the known parts, sorted by uid."""
@@ -132,6 +141,8 @@ class WorkloadIndex:
         self._expirations: list[tuple[int, WorkloadUid]] = []
         self._expiring: set[tuple[int, WorkloadUid]] = set()
         """The same, to add nothing twice."""
+        self._most_expirations = _MIN_EXPIRATIONS
+        """With more of them, those of deleted workloads are dropped."""
 
     def hold(self, workload: Workload, refusal: "Refusal") -> None:
         """Add a pending workload that does not compete."""
@@ -161,9 +172,14 @@ class WorkloadIndex:
 
     def add_expiry(self, at: int, uid: WorkloadUid) -> None:
         """Remember that a hold or the charge of a workload expires at *at*, or its reserved clusters change."""
-        if (at, uid) not in self._expiring:
-            self._expiring.add((at, uid))
-            heappush(self._expirations, (at, uid))
+        if (at, uid) in self._expiring:
+            return
+        if len(self._expirations) >= self._most_expirations:
+            self._expiring = {expiry for expiry in self._expiring if expiry[1] in self.by_uid}
+            self._expirations = sorted(self._expiring)
+            self._most_expirations = 2 * len(self._expirations) + _MIN_EXPIRATIONS
+        self._expiring.add((at, uid))
+        heappush(self._expirations, (at, uid))
 
     def pop_expired(self, now: int) -> Iterator[WorkloadUid]:
         """Yield the workloads of which a hold or the charge may have expired by *now*, or the reserved clusters."""
@@ -230,4 +246,7 @@ class WorkloadIndex:
             return
         for marked in (self.aborted, self.without_data, self.resized, self.moved):
             marked.discard(before.uid)
-        self.admitted.get(before.queue, {}).pop(before.uid, None)
+        admitted = self.admitted.get(before.queue, {})
+        admitted.pop(before.uid, None)
+        if not admitted:
+            self.admitted.pop(before.queue, None)
