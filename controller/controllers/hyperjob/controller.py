@@ -16,7 +16,7 @@ import msgspec
 import structlog
 
 from controller.api.configuration import VolcanoGlobalConfiguration
-from controller.api.hyperjobs import HYPERJOB_RESOURCES
+from controller.api.hyperjobs import HYPERJOB_RESOURCES, PartPhase
 from controller.api.keys import HYPERJOB_NAME_LABEL, JOBS, PROPAGATION_POLICIES, Resource, binding_name
 from controller.cache.dynamic_informers import listable_path
 from controller.cache.objects import (
@@ -26,6 +26,7 @@ from controller.cache.objects import (
     CachedHyperJob,
     ObjectKey,
     TemplateKey,
+    WorkloadPhase,
     is_finished,
 )
 from controller.cache.store import Store
@@ -170,7 +171,8 @@ class HyperJobController:
             return None
         if binding.is_suspended or not binding.targets:
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
-        return PartPlacement(tuple(target.name for target in binding.targets), has_finished=is_finished(binding))
+        clusters = tuple(target.name for target in binding.targets)
+        return PartPlacement(clusters, has_finished=is_finished(binding), reported=_reported_phase(binding))
 
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Add an object that the API server has just returned; objects of no HyperJob are not cached."""
@@ -414,6 +416,15 @@ def hyperjob_dependencies(
         pending_reason=lambda uid: _part_reason(engine(), uid),
         hyperjob_changed=store.hyperjob_changed,
     )
+
+
+def _reported_phase(binding: CachedBinding) -> PartPhase:
+    """Return the phase of a placed part by the reports of its clusters."""
+    placed = {target.name for target in binding.targets}
+    reported = [progress for progress in binding.progress if progress.cluster in placed]
+    if is_finished(binding):
+        return "Failed" if any(progress.failed for progress in reported) else "Completed"
+    return "Running" if any(progress.phase is WorkloadPhase.RUNNING for progress in reported) else "Admitted"
 
 
 def _part_reason(engine: Engine, uid: WorkloadUid) -> PendingReason | None:

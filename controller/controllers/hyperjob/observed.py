@@ -147,6 +147,8 @@ class PartPlacement:
     pending_reason: PendingReason | None = None
     has_finished: bool = True
     """Whether the clusters report it finished; otherwise a final phase in its Job's status precedes its admission."""
+    reported: PartPhase = "Admitted"
+    """Phase by the reports of its clusters, which Karmada 1.15 and older do not copy to its Job's status."""
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
@@ -288,7 +290,7 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
     if phase in _FAILURES:
         return "Failed"
     if phase in _WAITING:
-        return "Admitted" if placed is not None else "Pending"
+        return placed.reported if placed is not None else "Pending"
     return "Running"
 
 

@@ -190,10 +190,22 @@ def test_deleted_hyperjob_is_not_queued_in_a_standby():
     assert not controller._queue
 
 
-@pytest.mark.parametrize(("phase", "has_finished"), [("Completed", True), ("Running", False), ("", False)])
-def test_binding_says_whether_a_part_has_finished(phase, has_finished):
+@pytest.mark.parametrize(
+    ("phase", "reported", "has_finished"),
+    [
+        ("Completed", "Completed", True),
+        ("Failed", "Failed", True),
+        ("Terminated", "Failed", True),
+        ("Running", "Running", False),
+        ("Pending", "Admitted", False),
+        ("Aborted", "Admitted", False),
+        ("", "Admitted", False),
+    ],
+)
+def test_binding_says_the_phase_of_a_part(phase, reported, has_finished):
     controller = unstarted(lambda key: binding_on("a", phase=phase))
-    assert controller.placement(NAMESPACE, "llm-t-0").has_finished == has_finished
+    placed = controller.placement(NAMESPACE, "llm-t-0")
+    assert (placed.reported, placed.has_finished) == (reported, has_finished)
 
 
 async def test_new_leader_waits_for_the_writes_of_the_former_one():

@@ -243,6 +243,22 @@ async def test_admitted_part_is_not_final_by_its_earlier_status(harness, phase):
     assert harness.phases()[0] == ("Completed" if phase == "Completed" else "Failed")
 
 
+@pytest.mark.parametrize("phase", ["Completed", "Failed"])
+async def test_clusters_say_the_phase_of_a_part_if_its_job_does_not(harness, phase):
+    """Karmada 1.15 and older do not copy the status of a Volcano Job to the control plane."""
+    await harness.start(two_copies())
+    for reported in ("Admitted", "Running", phase):
+        harness.placements = {
+            f"llm-t-{index}": PartPlacement((name,), has_finished=reported == phase, reported=reported)
+            for index, name in enumerate("ab")
+        }
+        for name in ("llm-t-0", "llm-t-1"):
+            harness.report(name, "Pending")
+        await harness.reconcile()
+        assert harness.phases() == [reported, reported]
+    assert harness.status()["phase"] == phase
+
+
 @pytest.mark.parametrize("ended", [False, True])
 @pytest.mark.parametrize("clusters", [("b",), ()])
 @pytest.mark.parametrize("phase", ["Completed", "Failed"])
