@@ -24,6 +24,10 @@ _TIMEOUT_SECONDS = 5.0
 
 _VOLCANO = "apply Volcano's CustomResourceDefinitions to the Karmada API server (Volcano 1.10 or newer)"
 _KARMADA = "use the kubeconfig of a Karmada API server (1.14 or newer), not that of its host cluster"
+_OLD_KARMADA = (
+    "upgrade Karmada to 1.14 or newer, with its CustomResourceDefinitions; older ones schedule suspended bindings when "
+    "a cluster changes"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ PREREQUISITES = (
     Prerequisite("work.karmada.io/v1alpha2", "resourcebindings", _KARMADA),
     Prerequisite("policy.karmada.io/v1alpha1", "propagationpolicies", _KARMADA),
     Prerequisite("cluster.karmada.io/v1alpha1", "clusters", _KARMADA),
+    # Not used; it came with 1.14.
+    Prerequisite("policy.karmada.io/v1alpha1", "clustertaintpolicies", _OLD_KARMADA),
 )
 
 _INTERPRETER = (

@@ -30,8 +30,9 @@ pytestmark = [pytest.mark.long, pytest.mark.skipif(REASON is not None, reason=st
 def site(real_definitions, fresh_control_plane, helm, tmp_path_factory) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("site")
     with opened(fresh_control_plane, helm, build_tree(folder / "image"), folder, crds=real_definitions) as site:
-        # Karmada's own definition is not needed in ``--real-definitions``.
-        apply_files(site.api, CRDS / "policy.karmada.io_clusteroverridepolicies.yaml")
+        # Karmada's own definitions are not needed in ``--real-definitions``.
+        for name in ("clusteroverridepolicies", "clustertaintpolicies"):
+            apply_files(site.api, CRDS / f"policy.karmada.io_{name}.yaml")
         create_objects(site)
         yield site
 

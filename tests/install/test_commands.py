@@ -52,14 +52,21 @@ def test_install_warns_about_unauthenticated_callers(command, name):
     assert not command(name, "--authenticated-callers").logged("webhook callers not authenticated")
 
 
-def test_check_names_missing_prerequisites(plane, command):
-    removed = plane.admin.get(f"{CRDS}/queues.scheduling.volcano.sh")
-    plane.admin.delete(f"{CRDS}/queues.scheduling.volcano.sh")
+@pytest.mark.parametrize(
+    ("plural", "group", "version", "remedy"),
+    [
+        ("queues", "scheduling.volcano.sh", "v1beta1", "apply Volcano's CustomResourceDefinitions"),
+        ("clustertaintpolicies", "policy.karmada.io", "v1alpha1", "upgrade Karmada to 1.14 or newer"),
+    ],
+    ids=["no-volcano", "old-karmada"],
+)
+def test_check_names_missing_prerequisites(plane, command, *, plural, group, version, remedy):
+    removed = plane.admin.get(f"{CRDS}/{plural}.{group}")
+    plane.admin.delete(f"{CRDS}/{plural}.{group}")
     try:
-        wait_until(lambda: "queues" in command("check").stderr, "the definition")
+        wait_until(lambda: plural in command("check").stderr, "the definition")
         message = command("check").stderr
-        assert "queues.scheduling.volcano.sh/v1beta1 are not served" in message
-        assert "apply Volcano's CustomResourceDefinitions" in message
+        assert f"{plural}.{group}/{version} are not served: {remedy}" in message
         assert "jobs.batch" not in message
         assert command("apply").stderr == message, "nothing is applied while a prerequisite is missing"
         assert not exists(plane.admin, f"{ROLES}/volcano-global-controller")
