@@ -4,6 +4,7 @@ The tests cover behaviour that the project depends on, so they must pass on both
 """
 
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -20,17 +21,17 @@ OPTIONS = {
         flags=["--status-period", "200ms", "--taint-eviction", *(f"--template={kind}" for kind in KINDS)]
     )
 }
-#: Enables eviction by taints, and the priority queue that is the default since v1.19.
-REAL_OPTIONS = {
-    "karmada-controller-manager": ProcessOptions(
-        flags=[
-            "--feature-gates=Failover=true",
-            "--enable-no-execute-taint-eviction=true",
-            "--resource-eviction-rate=10",
-        ]
-    ),
-    "karmada-scheduler": ProcessOptions(flags=["--feature-gates=PriorityBasedScheduling=true"]),
-}
+EVICTION = ["--feature-gates=Failover=true", "--enable-no-execute-taint-eviction=true"]
+
+
+def real_options(karmada):
+    """Return options that enable eviction by taints, and the priority queue that is the default since v1.19."""
+    # Before 1.16 there was no such limit.
+    fast = ["--resource-eviction-rate=10"] if karmada >= (1, 16) else []
+    return {
+        "karmada-controller-manager": ProcessOptions(flags=[*EVICTION, *fast]),
+        "karmada-scheduler": ProcessOptions(flags=["--feature-gates=PriorityBasedScheduling=true"]),
+    }
 
 
 def pytest_collection_modifyitems(items):
@@ -47,10 +48,16 @@ def programs():
 
 
 @pytest.fixture(scope="session")
-def stack(etcd, programs):
+def karmada(programs):
+    """Return the version of Karmada as numbers; the stand-in behaves as the newest."""
+    return tuple(map(int, re.findall(r"\d+", programs.version)[:2])) if programs else (1, 19)
+
+
+@pytest.fixture(scope="session")
+def stack(etcd, programs, karmada):
     """Yield Karmada or the stand-in with two members, and our webhook."""
     crds = Path(os.environ.get("KARMADA_CRDS", CRDS))
-    options = REAL_OPTIONS if programs else OPTIONS
+    options = real_options(karmada) if programs else OPTIONS
     with (
         ControlPlane(etcd, prefix="/karmada", crds=crds) as plane,
         Stack(plane, karmada=programs or True, controller=False, options=options) as running,

@@ -98,6 +98,16 @@ class Harness:
         return self.api.get(f"{self.jobs}/{name}")
 
     def phase(self, name="train"):
+        """Return the phase that a cluster reports; Karmada 1.15 and older do not copy it to the job."""
+        return next((item["status"].get("state", {}).get("phase") for item in self.reported(name)), None)
+
+    def reported(self, name="train"):
+        """Return what clusters report, without those that report no status."""
+        status = (self.binding(name) or {}).get("status", {})
+        return [item for item in status.get("aggregatedStatus", ()) if item.get("status")]
+
+    def shown_phase(self, name="train"):
+        """Return the phase in the job's own status."""
         return self.job(name).get("status", {}).get("state", {}).get("phase")
 
     def binding(self, name="train"):
