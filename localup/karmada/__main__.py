@@ -31,7 +31,7 @@ else Completed)."""
 
 _FLAGS = {
     "": dict.fromkeys(("kubeconfig", "run_time", "status_period", "graceful_eviction_timeout", "template"), "VALUE")
-    | {"taint_eviction": None}
+    | {"taint_eviction": None, "unreported_jobs": None}
 }
 
 

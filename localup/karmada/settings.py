@@ -36,6 +36,9 @@ class StandInSettings(BaseModel):
     )
     graceful_eviction_timeout: Seconds = Field(600, description="grace period of evictions that name none")
     taint_eviction: bool = Field(default=False, description="evict by NoExecute taints, as Karmada does if enabled")
+    unreported_jobs: bool = Field(
+        default=False, description="leave the status of Volcano Jobs in the members, as Karmada 1.15 and older do"
+    )
     template: tuple[Annotated[str, AfterValidator(_known)], ...] = Field(
         ("volcano-job", "deployment"), description=f"kind to propagate, may be repeated: {', '.join(TEMPLATES)}"
     )

@@ -59,7 +59,7 @@ def _controllers(cache: ControlPlaneCache, settings: StandInSettings) -> Iterato
     for bindings in (cache.bindings, cache.cluster_bindings):
         yield Scheduler(cache, bindings)
         yield BindingController(cache, bindings)
-        yield BindingStatusController(cache, bindings)
+        yield BindingStatusController(cache, bindings, unreported_jobs=settings.unreported_jobs)
         yield ApplicationFailoverController(cache, bindings)
         timeout = settings.graceful_eviction_timeout
         yield EvictionController(cache, bindings, timeout=timeout, by_taints=settings.taint_eviction)

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import structlog
 
+from controller.api.keys import JOBS
 from controller.kube.errors import Conflict
 from localup.karmada.cache import STATUS, ControlPlaneCache, Store
 from localup.karmada.controller import Controller, ObjectController, RetryError
@@ -221,8 +222,9 @@ class BindingController(ObjectController):
 class BindingStatusController(ObjectController):
     """Aggregates the status of Works into a binding, and of a binding into its template."""
 
-    def __init__(self, cache: ControlPlaneCache, bindings: Store) -> None:
+    def __init__(self, cache: ControlPlaneCache, bindings: Store, *, unreported_jobs: bool = False) -> None:
         super().__init__(cache, bindings)
+        self._unreported_jobs = unreported_jobs
         cache.works.add_event_handler(self._work_changed)
 
     def _work_changed(self, old: Object | None, new: Object | None) -> None:
@@ -257,6 +259,8 @@ class BindingStatusController(ObjectController):
         binding = await self.cache.update(item, updated, part=STATUS)
         template = self.cache.template_of(binding)
         if template is None or is_terminating(template) or owner_of(binding) != uid_of(template):
+            return
+        if self._unreported_jobs and is_a(template, JOBS):
             return
         # As in Karmada, a pass that writes keeps the template's status; only the next pass clears it.
         status = template_status(template, binding, now=now, stale=binding is not item)
