@@ -40,8 +40,6 @@ _TEMPORARY = frozenset({429, 503})
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 _AT = attrgetter("at")
-
-
 Kind = Literal["Decided", "Wait", "Any"]
 
 

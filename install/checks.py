@@ -59,7 +59,6 @@ _INTERPRETER = (
 )
 _FIELDS = ("schema", "openAPIV3Schema", "properties", "spec", "properties", "customizations", "properties")
 
-
 #: Operations by which a customization for Volcano Jobs changes what decisions are based on.
 _JOB_OPERATIONS = ("replicaResource", "statusReflection")
 _CUSTOMIZATIONS = "/apis/config.karmada.io/v1alpha1/resourceinterpretercustomizations"

@@ -268,7 +268,6 @@ _CHART_GRACE_SECONDS: Final = 40.0
 
 Command = Callable[[], Sequence[str | Path]]
 
-
 #: Starts of a server until its ports are not in use.
 _ATTEMPTS: Final = 3
 

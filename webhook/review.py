@@ -154,7 +154,6 @@ _REVIEW = msgspec.json.Decoder(_Review)
 _ENVELOPE = msgspec.json.Decoder(_Envelope)
 _RESOURCE = msgspec.json.Decoder(Resource)
 
-
 #: Short fields of a request: their attribute name and decoder.
 _FIELDS: Mapping[str, tuple[str, msgspec.json.Decoder[Any]]] = {
     "uid": ("uid", _TEXT),

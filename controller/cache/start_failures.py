@@ -26,8 +26,6 @@ from controller.engine.state.workloads import Workload, WorkloadState, WorkloadU
 _NO_CLUSTERS: frozenset[ClusterName] = frozenset()
 
 _STARTED_PHASES = {WorkloadPhase.RUNNING, WorkloadPhase.FINISHED}
-
-
 FailureKey = tuple[str, WorkloadRequests]
 """A namespace and the requests of a workload."""
 

@@ -36,8 +36,6 @@ _MAX_ATTEMPTS = 3
 _REFUSED_SECONDS = 30.0
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
-
-
 _MessagesByKey = OrderedDict[tuple[str, str], EventMessage]
 
 

@@ -17,8 +17,6 @@ _LIFETIME_SECONDS, _LIFETIME_FACTOR = 1.0, 10
 
 #: Workloads that are grouped without a pause for decisions.
 _SLICE = 2_000
-
-
 _STATES = (WorkloadState.PENDING, WorkloadState.ADMITTED, WorkloadState.FINISHED)
 
 

@@ -149,8 +149,6 @@ _DEFINITIONS, _RBAC, _WEBHOOK_CONFIGURATIONS = (
     Path(__file__).with_name(f"{name}.yaml") for name in ("definitions", "rbac", "webhooks")
 )
 _PLACEHOLDER_URL: Final = "https://karmada.invalid"
-
-
 _POLICIES: Final = "/apis/policy.karmada.io/v1alpha1/namespaces/localup-probe/propagationpolicies?dryRun=All"
 
 _PROBE: Final = {

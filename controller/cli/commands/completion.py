@@ -18,7 +18,6 @@ Examples:
   volcano-global completion fish > ~/.config/fish/completions/volcano-global.fish
 """
 
-
 #: In a folder of `fpath`, zsh runs the script when it first completes: without this line, that completes nothing.
 _ZSH_FIRST_CALL = '''
 [[ $funcstack[1] != _volcano-global ]] || _volcano_global_completion "$@"'''

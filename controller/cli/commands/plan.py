@@ -95,7 +95,6 @@ OfQueue = Annotated[
     str | None, typer.Option("-q", "--queue", help="Only the workloads of this queue and those below it.")
 ]
 
-
 WhatIfChanges = Annotated[
     list[str] | None,
     typer.Option(

@@ -27,8 +27,6 @@ _JOB = "Job"
 _SECOND = 1000
 _SUGGESTED = 3
 _ALWAYS_SHOWN = frozenset({"cpu", "memory"})
-
-
 TemplateNames = frozenset[tuple[str, str, str]]
 """Kind, namespace and name of objects."""
 

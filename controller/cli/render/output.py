@@ -30,7 +30,6 @@ _MIN_WRAPPED = 20
 _FORMULA = re.compile(r"[=@\uff1d\uff0b\uff0d\uff20]|[+-](?!$|[\d.]+[A-Za-z]*$)", re.ASCII)
 _CODES = MappingProxyType({"bold": "1", "green": "32", "yellow": "33", "red": "31"})
 
-
 #: Takes the completed and the total count, and optionally a text about what is known so far.
 ProgressCallback = Callable[..., None]
 

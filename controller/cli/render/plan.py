@@ -11,8 +11,6 @@ from controller.cli.render.output import Cell, Column, Listing, OutputStyle, Row
 from controller.cli.render.queues import QueueShareReport, main_resources, resource_columns, share_table
 
 _ACTIONS = MappingProxyType({"Admit": "green", "Wait": "yellow", "Evict": "red"})
-
-
 START_COLUMN = Column("START (UTC)")
 
 

@@ -9,14 +9,8 @@ from controller.cli.render.amounts import Amounts, in_unit, resource_title
 from controller.cli.render.output import Cell, Column, Listing, OutputStyle, Row, table
 
 _MAIN_RESOURCES = ("cpu", "memory")
-
-
 _MAX_RESOURCES = 3
-
-
 _LEGEND = "Resource columns: used / fair share / limit."
-
-
 _NO_LIMIT = "none"
 
 

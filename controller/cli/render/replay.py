@@ -9,11 +9,7 @@ from controller.cli.render.output import Cell, Column, OutputStyle, paragraph, t
 from controller.reporting.decision_log.records import Fields, update_message
 
 _MAX_DIFFERENCES = 10
-
-
 _FILES = ("FILE", "FROM (UTC)", "UNTIL (UTC)", "PLANS", "DECISIONS", "RESULT")
-
-
 _HISTORY = ("TIME (UTC)", "ACTION", "QUEUE", "POS", "RULE", "CLUSTERS", "MESSAGE")
 
 

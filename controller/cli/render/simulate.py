@@ -54,30 +54,19 @@ class SimulationReport(msgspec.Struct, rename="camel", frozen=True, omit_default
 
 
 _MAX_QUEUES = 40
-
-
 _MAX_JOBS = 20
-
-
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
-
-
 _TENTH = 0.1
-
 
 #: Sizes of the chart in pixels.
 _WIDTH, _LABEL, _ROW, _TITLE, _VALUE = 640, 120, 22, 30, 110
-
-
 _MEASURES = ("MEAN", "P50", "P99", "USED", "FAIR", "GAP", "MAX", "SAT")
-
 
 _LEGEND = (
     "MEAN, P50, P99: waiting time of jobs. USED, FAIR: usage and fair share of {resource} in percent of the total "
     "capacity, averaged over time. GAP, MAX: mean and maximum distance between usage and fair share. "
     "SAT: satisfaction, the resource-time of running jobs in percent of the fair share."
 )
-
 
 _VARIANT_LEGEND = (
     "configured: as the configuration says. traverse: smaller jobs always pass. reservations: without backfill. "

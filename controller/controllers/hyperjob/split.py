@@ -62,7 +62,6 @@ _REASONS: Mapping[Strategy, str] = {
 }
 _CAPACITY_STRATEGIES = frozenset({"ByResources", "Auto"})
 
-
 #: Returns what the data of a HyperJob require of its clusters.
 DataOf = Callable[[TemplateKey], DataRequirement]
 

@@ -21,7 +21,6 @@ _FIELDS: Mapping[WorkloadState, str] = {
     WorkloadState.ADMITTED: "inqueue",
 }
 
-
 WorkloadCounts = Counter[tuple[QueueName, str]]
 """The number of workloads by queue and field of the status."""
 

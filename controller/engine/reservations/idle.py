@@ -19,8 +19,6 @@ from controller.engine.state.workloads import Workload
 
 #: A whole cluster, in the unit in which idle capacity is measured.
 _WHOLE = 1_000_000
-
-
 ReservationKind = Literal["advance", "head"]
 
 

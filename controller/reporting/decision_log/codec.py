@@ -163,7 +163,6 @@ _TYPES: Final[dict[str, type[Any]]] = {
 
 _NAMES: Final = {kind: name for name, kind in _TYPES.items()}
 
-
 #: Types of lines with a digest of the lines before them.
 _DIGESTED: Final = frozenset({_NAMES[PlanEntry], _DIGEST})
 
