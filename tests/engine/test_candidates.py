@@ -30,6 +30,7 @@ from controller.engine.state.clusters import (
     matches,
 )
 from controller.engine.state.workloads import VOLCANO_JOB, SchedulingRequirements
+from tests.retained import retained
 
 DEPLOYMENT = ApiKind("apps/v1", "Deployment")
 ML = Taint("dedicated", "ml", "NoSchedule")
@@ -355,3 +356,14 @@ def test_cached_candidates_are_bounded_by_clusters(monkeypatch: pytest.MonkeyPat
     for requirements in others:
         cache.of(requirements, FLEET)
     assert (cache.of(first, FLEET) is result) == is_cached
+
+
+def test_cached_candidates_are_bounded_by_the_size_of_placements(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(under_test, "_MAX_CACHED_CHARACTERS", 200_000)
+    cache = CandidateCache()
+    for number in range(20):
+        names = tuple(ClusterName(f"cluster-{number}-{index}") for index in range(1_000))
+        cache.of(SchedulingRequirements({}, {}, Placement(Affinity(names))), FLEET)
+    counts = retained([cache])
+    assert counts["CandidateCache._affinities"] <= 10
+    assert counts["CandidateCache._candidates"] <= 10

@@ -39,6 +39,8 @@ _CandidateKey = tuple[object, ...]
 _MAX_CACHED = 100_000
 _MAX_CACHED_CLUSTERS = 5_000_000
 """Entries times clusters: each entry contains a result for every cluster, some 40 bytes."""
+_MAX_CACHED_CHARACTERS = 50_000_000
+"""Characters of the placements that results refer to: tenants write placements with thousands of names."""
 _HEALTH_TAINTS = frozenset({"cluster.karmada.io/not-ready", "cluster.karmada.io/unreachable"})
 _EFFECTS = frozenset({"NoSchedule", "NoExecute"})
 
@@ -220,6 +222,8 @@ class CandidateCache:
         self._affinities: dict[int, Affinity] = {}
         """Referenced so that the ids stay unique."""
         self._candidates: dict[_CandidateKey, tuple[Placement, Candidates]] = {}
+        self._characters = 0
+        """Characters of the placements since all results were dropped."""
 
     def of(
         self, requirements: SchedulingRequirements, clusters: Sequence[Cluster], *, as_if_usable: bool = False
@@ -241,6 +245,7 @@ class CandidateCache:
         )
         known = self._candidates.get(key)
         if known is None or known[0] is not placement:
+            self._characters += len(repr(placement))
             self._clear_if_large()
             self.steps += len(clusters)
             result = candidates(requirements, clusters, as_if_usable=as_if_usable, selects=self._selects)
@@ -275,6 +280,11 @@ class CandidateCache:
 
     def _clear_if_large(self) -> None:
         """Drop results where they exceed the bounds, the oldest half of the candidates: placements come and go."""
+        if self._characters > _MAX_CACHED_CHARACTERS:
+            self._selected.clear()
+            self._affinities.clear()
+            self._candidates.clear()
+            self._characters = 0
         most = min(_MAX_CACHED, _MAX_CACHED_CLUSTERS // max(len(self._clusters), 1))
         if len(self._affinities) > most:
             self._selected.clear()
