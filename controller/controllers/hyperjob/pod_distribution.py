@@ -6,7 +6,6 @@ by one pod per task or more. Partitions are never divided. Tasks that must exist
 """
 
 from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from itertools import accumulate
 from math import gcd, lcm
 
@@ -14,6 +13,7 @@ import msgspec
 
 from controller.api.jobs import decode_job
 from controller.api.volcanojobs import JobSpec, TemplateTask
+from controller.cache.interning import InternPool, fingerprint
 from controller.cache.translate.templates import JobTranslator
 from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import Resources, scale, total
@@ -134,10 +134,14 @@ class SplitError(ValueError):
 
 def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
     """Return the requests of one pod of each task, in the order of the tasks; raises `SplitError`."""
-    return _requests(msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json")))
+    spec = msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json"))
+    # By a hash: a spec may be as large as an object.
+    return _REQUESTS.get(fingerprint(spec), lambda: _requests(spec))
 
 
-@lru_cache(maxsize=256)
+_REQUESTS: InternPool[tuple[Resources, ...]] = InternPool(256)
+
+
 def _requests(spec: bytes) -> tuple[Resources, ...]:
     job = JobTranslator().translate(decode_job(b'{"spec":' + spec + b"}"))
     if job.requests is None or job.requests.job is None:

@@ -1,3 +1,5 @@
+import tracemalloc
+
 import pytest
 
 from controller.api.configuration import VolcanoGlobalConfiguration
@@ -222,3 +224,15 @@ def test_leader_that_fits_beside_no_part_takes_no_search(monkeypatch):
     bins = [ClusterBin(f"c{i}", 100 if i < 50 else 1, 40 if i < 50 else -1) for i in range(100)]
     monkeypatch.setattr("controller.controllers.hyperjob.capacity_split._choose", None)
     assert pack(bins, PackingRequest(100 * 50, 100)) is None
+
+
+def test_large_templates_are_not_kept_after_they_were_split():
+    text, count = "x" * 100_000, 20
+    tracemalloc.start()
+    for number in range(count):
+        container = {"name": "main", "args": [f"{number}{text}"], "resources": {"requests": {"cpu": "1"}}}
+        large = {**task(), "template": {"spec": {"containers": [container]}}}
+        split(policy(large, more={"replicas": 2}), REGIONS)
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size < count * len(text) / 2
