@@ -263,13 +263,13 @@ class ClusterController(Controller[str]):
         if changed:
             self._notify(name, changed)
         if (next_change := member.next_change()) is not None:
-            self.queue.add_after(name, max(0, next_change - now))
+            self.queue.add(name, seconds=max(0, next_change - now))
 
     async def _write_status(self, cluster: Object, simulated: SimulatedCluster) -> Object:
         """Return *cluster* with its current status, or unchanged before the next status is due."""
         now, due = self.cache.now(), simulated.written_at + self._settings.status_period
         if now < due:
-            self.queue.add_after(key_of(cluster).name, due - now)
+            self.queue.add(key_of(cluster).name, seconds=due - now)
             return cluster
         updated = with_summary(cluster, simulated.description, simulated.member, now=now)
         written = await self.cache.update(cluster, updated, part=STATUS)

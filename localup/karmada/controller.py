@@ -35,12 +35,8 @@ class WorkQueue(Generic[K]):
         self._keys = work_queue.WorkQueue[K]()
         self._backoffs: dict[K, Backoff] = {}
 
-    def add(self, key: K) -> None:
-        """Queue *key*."""
-        self._keys.add(key)
-
-    def add_after(self, key: K, seconds: float) -> None:
-        """Queue *key* after a delay, unless it is due earlier already."""
+    def add(self, key: K, *, seconds: float = 0) -> None:
+        """Queue *key*, or let it be due after *seconds*, unless it is due earlier already."""
         self._keys.add(key, seconds=seconds)
 
     async def serve(self, workers: int) -> None:
@@ -65,7 +61,7 @@ class WorkQueue(Generic[K]):
         backoff = self._backoffs.setdefault(key, Backoff(initial=0.05, maximum=10, jitter=self._jitter))
         delay = backoff.next_delay()
         log_method("retry scheduled", part=self.name, key=str(key), error=str(error), after=round(delay, 2))
-        self.add_after(key, delay)
+        self.add(key, seconds=delay)
 
 
 class Controller(Generic[K]):

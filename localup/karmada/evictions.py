@@ -64,7 +64,7 @@ class EvictionController(ObjectController):
             log.info("eviction tasks updated", binding=str(key_of(binding)), remaining=clusters)
         ends = [_deadline(task, self._timeout) for task in remaining if task.get("suppressDeletion") is None]
         if ends:
-            self.queue.add_after(key_of(binding), max(0.05, min(ends) - now))
+            self.queue.add(key_of(binding), seconds=max(0.05, min(ends) - now))
 
     async def _evict(self, binding: Object) -> Object:
         """Evict *binding* from clusters with a NoExecute taint that it does not tolerate."""

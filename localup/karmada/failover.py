@@ -42,7 +42,7 @@ class ApplicationFailoverController(ObjectController):
         binding = item
         for name, begin in since.items():
             if now <= begin + seconds:
-                self.queue.add_after(key, begin + seconds - now + 1)
+                self.queue.add(key, seconds=begin + seconds - now + 1)
             elif name in target_names(binding):
                 binding = evicted(binding, name, **_task_options(behavior))
                 log.info("binding evicted by failover", binding=str(key), cluster=name)

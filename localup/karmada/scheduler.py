@@ -403,11 +403,11 @@ class Scheduler(ObjectController):
         """Queue a retry after a failure; the delay depends on the reason."""
         if outcome.reason is Reason.SCHEDULER_ERROR:
             backoff = Backoff(initial=1, maximum=_MAX_BACKOFF_SECONDS, jitter=lambda: 1)
-            self.queue.add_after(key, self._backoffs.setdefault(key, backoff).next_delay())
+            self.queue.add(key, seconds=self._backoffs.setdefault(key, backoff).next_delay())
             return
         self._backoffs.pop(key, None)
         if outcome.reason is Reason.UNSCHEDULABLE:
-            self.queue.add_after(key, _UNSCHEDULABLE_SECONDS)
+            self.queue.add(key, seconds=_UNSCHEDULABLE_SECONDS)
 
 
 def _passes_filter(binding: Object) -> bool:

@@ -176,7 +176,7 @@ class FakeKubelet:
         for ref in changed | self._member.advance(now):
             self._queue.add(ref)
         if (due := self._member.next_change()) is not None:
-            self._advances.add_after(key, max(0, due - now))
+            self._advances.add(key, seconds=max(0, due - now))
 
     async def _reconcile(self, ref: ObjectRef) -> None:
         item, run = self._cache.stores[ref.resource].get(ref.key), self._member.runs.get(ref)
