@@ -11,7 +11,7 @@ from controller.engine.state.resources import EMPTY, Resources
 #: The pause between reservations is doubled at most so often: from ten minutes to a week.
 _MAX_DOUBLINGS = 10
 #: What is doubled at least, since a delay of zero would let each reservation follow the one before at once.
-_MIN_PAUSE_MS = 1_000
+MIN_PAUSE_MS = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ class HeadReservationPolicy:
         """Return how long a workload waits for a reservation of which *expirations* have expired."""
         if not expirations:
             return self.after_ms
-        return max(self.after_ms, _MIN_PAUSE_MS) << min(expirations, _MAX_DOUBLINGS)
+        return max(self.after_ms, MIN_PAUSE_MS) << min(expirations, _MAX_DOUBLINGS)
 
 
 @dataclass(frozen=True, slots=True)

@@ -169,6 +169,31 @@ def test_pauses_between_reservations_restart_after_a_run():
     assert [round((at - now) / 1000) for at in again] == [0, 2, 6]
 
 
+def test_refused_reservation_without_delay_is_tried_again():
+    engine, now = blocked_by_small(Policy(head_reservation=HeadReservationPolicy(after_ms=0, max_ms=1000))), 1_000_000
+    engine.workload_changed(changed(engine.workloads[WorkloadUid("small")], run_time_ms=60_000), now)
+    engine.workload_changed(workload("wide", {"cpu": 4}, created_at=now), now)
+    while not (plan := engine.plan(now)).record_updates and plan.wake_at is not None:
+        now = plan.wake_at
+    assert plan.record_updates
+    assert round((now - 1_000_000) / 1000) == 30, "as long as it still has to wait (O8)"
+
+
+def test_refused_reservation_leaves_cluster_to_next_queue():
+    engine, now = Engine(Policy(head_reservation=HeadReservationPolicy(after_ms=50, max_ms=1000))), 1_000_000
+    engine.queue_changed(Queue(QueueName("parent"), capability={"gpu": 2}))
+    engine.queue_changed(Queue(QueueName("a"), parent=QueueName("parent"), priority=1))
+    engine.queue_changed(Queue(QueueName("b")))
+    engine.cluster_changed(cluster("m", cpu=4, gpu=2), now)
+    engine.cluster_changed(cluster("n", cpu=1, gpu=2), now)
+    engine.workload_changed(workload("small", {"cpu": 1}, queue="b", on="m", admitted_at=now), now)
+    engine.workload_changed(workload("long", {"gpu": 2}, queue="a", on="n", admitted_at=1), now)
+    engine.workload_changed(workload("without-prospects", {"cpu": 4, "gpu": 1}, queue="a"), now)
+    engine.workload_changed(workload("wide", {"cpu": 4}, queue="b"), now)
+    engine.plan(now)
+    assert [note.workload.name for note in engine.plan(now + 50).record_updates] == ["wide"]
+
+
 def blocked_by_small(policy: Policy) -> Engine:
     """Return an engine in which a small workload keeps a wide one from its only cluster."""
     engine, now = Engine(policy), 1_000_000

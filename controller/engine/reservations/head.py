@@ -14,7 +14,7 @@ from controller.engine.fairness.pending_order import PendingOrder
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import SchedulableClass
 from controller.engine.plan import Assume, Evict, RecordUpdate
-from controller.engine.policy import HeadReservationPolicy, Policy
+from controller.engine.policy import MIN_PAUSE_MS, HeadReservationPolicy, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time
 from controller.engine.reservations.idle import IdleReservations
@@ -106,6 +106,11 @@ class StarvationTimers:
         timer = self.heads.get(workload.queue)
         if timer is not None and timer.uid == workload.uid:
             self._replace(workload.queue, BlockedHead(workload.uid, now))
+
+    def try_again(self, workload: Workload, policy: HeadReservationPolicy, now: int) -> None:
+        """Restart the timer of *workload*, which gets no reservation now; a second later without a delay (O8)."""
+        pause_ms = policy.pause_ms(self.expirations.get(workload.uid, 0))
+        self.reset(workload, now if pause_ms else now + MIN_PAUSE_MS)
 
     def expired(self, policy: HeadReservationPolicy, now: int) -> list[Workload]:
         """Return the heads with an expired timer, of queues without a reservation."""
@@ -310,11 +315,13 @@ class HeadReservations:
                 # Where it would go without other reservations matters to later heads only.
                 break
             preferred = placed or self._planner.place(workload_class.head, ())
-            unavailable.update(cluster_charge.cluster for charges in preferred.values() for cluster_charge in charges)
             if workload_class.gang is not None and not preferred:
                 # The parts do not fit together as the clusters are; the restarted timer bounds how often this is tried.
-                self._timers.reset(workload_class.head, now)
-            updates += self._grant(workload_class, placed, queue_shares, policy, now)
+                self._timers.try_again(workload_class.head, policy.head_reservation, now)
+            granted = self._grant(workload_class, placed, queue_shares, policy, now)
+            if granted or not placed:
+                unavailable.update(charge.cluster for charges in preferred.values() for charge in charges)
+            updates += granted
         return updates
 
     def _grant(
@@ -344,7 +351,7 @@ class HeadReservations:
         else:
             start, max_ms = promised_start, max(max_ms, now - workload_class.head.created_at)
         if start is None or start > now + max_ms:
-            self._timers.reset(workload_class.head, now)
+            self._timers.try_again(workload_class.head, policy.head_reservation, now)
             return []
         # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
         since = max((_since(workload) + 1 for workload in self._workloads.with_reservation.values()), default=now)
