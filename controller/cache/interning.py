@@ -12,8 +12,9 @@ from controller.cache.objects import GroupKind, TemplateKey
 V = TypeVar("V")
 
 _ENCODER = msgspec.json.Encoder()
-#: Values of a pool, as JSON; they need about twice as much memory.
-_MAX_POOL_BYTES = 32 << 20
+#: Values of a pool, as JSON; they need about twice as much memory. There are about a dozen pools, and a hostile tenant
+#: may fill most of them.
+_MAX_POOL_BYTES = 16 << 20
 _LENGTHS = msgspec.json.Encoder(enc_hook=repr)
 
 
