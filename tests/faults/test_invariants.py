@@ -317,6 +317,19 @@ def admit_beside_cluster_where_finished_job_runs_again(history: HistoryBuilder) 
     history.admit("other", on="m2")
 
 
+def admit_beside_job_that_ran_again_and_lost_its_cluster(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="2")
+    history.job("again", cpu=2)
+    history.admit("again", clusters=["m1"])
+    history.report("again", "Completed")
+    history.job("next", cpu=2)
+    history.admit("next")
+    history.report("again", "Running")
+    history.change_binding("again", clusters=[])
+    history.job("other", cpu=2)
+    history.admit("other", on="m2")
+
+
 def admit_before_an_end_is_seen_beside_a_gang_of_the_plan(history: HistoryBuilder) -> None:
     history.cluster("m1", cpu="4")
     history.queue("important", priority=9, capability={"cpu": "2"})
@@ -370,6 +383,7 @@ PERMITTED = [
     admit_by_changed_class,
     edit_annotation_of_part,
     admit_beside_cluster_where_finished_job_runs_again,
+    admit_beside_job_that_ran_again_and_lost_its_cluster,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
 ]
 
