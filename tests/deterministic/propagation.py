@@ -120,6 +120,8 @@ async def fail_over(system: System, draw: random.Random) -> None:
     await system.merge(kinds.POLICIES, (NAMESPACE, name), {"spec": change})
     await asyncio.sleep(draw.choice((120, 400)))
     await restore_policy(system, name)
+    # Karmada may evict once more by the former policy before each binding has the restored one.
+    await asyncio.sleep(60)
     for key, binding in sorted(system.server.objects(kinds.BINDINGS).items()):
         tasks = binding["spec"].get("gracefulEvictionTasks") or ()
         if any(task.get("suppressDeletion") for task in tasks):
