@@ -330,6 +330,14 @@ def admit_beside_job_that_ran_again_and_lost_its_cluster(history: HistoryBuilder
     history.admit("other", on="m2")
 
 
+def admit_after_a_gang_that_was_decided_within_the_same_second(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="2")
+    history.job("first")
+    history.job("gang", replicas=2, minimum=1)
+    history.admit("gang", on="m2", admittedAt="2026-01-01T00:00:01.005Z")
+    history.admit("first", on="m2", admittedAt="2026-01-01T00:00:01Z", seconds=0.01)
+
+
 def admit_before_an_end_is_seen_beside_a_gang_of_the_plan(history: HistoryBuilder) -> None:
     history.cluster("m1", cpu="4")
     history.queue("important", priority=9, capability={"cpu": "2"})
@@ -384,6 +392,7 @@ PERMITTED = [
     edit_annotation_of_part,
     admit_beside_cluster_where_finished_job_runs_again,
     admit_beside_job_that_ran_again_and_lost_its_cluster,
+    admit_after_a_gang_that_was_decided_within_the_same_second,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
 ]
 

@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from datetime import datetime
+from math import inf
 from typing import Any
 
 from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTATION
@@ -169,16 +171,16 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
     workloads that were not decided before *after* are judged in the order in which most of them fit.
     """
-    decided = after.record.get("admittedAt") or "~"
+    decided = _recorded(after, "admittedAt", inf)
     others = [
         item
         for item in usage.holders()
         # What Karmada has moved is accepted or evicted later (R1); what runs there already is always accepted.
         if cluster in placement(item) and cluster in (item.record.get("clusters") or (cluster,))
-        if (item.record.get("clustersChangedAt") or "") < decided
+        if _recorded(item, "clustersChangedAt", -inf) < decided
         if item.uid != after.uid and not usage.is_unseen(item, at)
     ]
-    peers = [item for item in others if (item.record.get("admittedAt") or "") >= decided]
+    peers = [item for item in others if _recorded(item, "admittedAt", -inf) >= decided]
     copies = {item.uid: placement(item).count(cluster) for item in [*others, after]}
     charges = {uid: usage.charges[uid].get(resource, 0) * count for uid, count in copies.items()}
     gangs = {item.uid: usage.gang(item).get(resource, 0) * copies[item.uid] for item in [*peers, after]}
@@ -189,6 +191,14 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
             return sum(charges[item.uid] for item in others)
         held += charges[uid]
     return None
+
+
+def _recorded(binding: BindingState, field_name: str, default: float) -> float:
+    """Return a time in the record of *binding*, which is written with or without a fraction of a second."""
+    try:
+        return datetime.fromisoformat(binding.record[field_name]).timestamp()
+    except (KeyError, TypeError, ValueError):
+        return default
 
 
 def _counts(usage: ObservedUsage, queue: str, resource: str) -> bool:
