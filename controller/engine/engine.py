@@ -44,8 +44,8 @@ from controller.engine.state.workloads import (
 )
 from controller.engine.steps import Steps, finish
 
-#: ``follow`` forgets objects after so many changes, in addition to one for each workload.
-_MIN_FOLLOWED: Final = 1_024
+#: ``forget_deleted`` does so after so many changes, in addition to one for each workload.
+_MIN_CHANGES: Final = 1_024
 
 
 class Engine:
@@ -70,8 +70,8 @@ class Engine:
         self._idle = Plan()
         """The plan while nothing changes and no timer is due."""
         self._has_planned = False
-        self._followed_changes = 0
-        """``context.changes`` when ``follow`` last forgot what no longer exists."""
+        self._last_forgotten = 0
+        """``context.changes`` when ``forget_deleted`` last did so."""
 
     # -- events --------------------------------------------------------
 
@@ -185,16 +185,16 @@ class Engine:
         self._update_indexes(before, None, now)
         self.cycle.reason_updates.forget(before)
 
-    def follow(self) -> None:
-        """Forget changed objects that no longer exist, instead of a plan: another process decides, perhaps for weeks.
+    def forget_deleted(self) -> None:
+        """Forget the changes of deleted objects in a standby, which makes no plan that would do so, perhaps for weeks.
 
         An engine that has planned needs them once more, to update the sums of its last plan.
         """
-        if self._has_planned or self.context.changes - self._followed_changes < _MIN_FOLLOWED + len(self.workloads):
+        if self._has_planned or self.context.changes - self._last_forgotten < _MIN_CHANGES + len(self.workloads):
             return
-        self._followed_changes = self.context.changes
+        self._last_forgotten = self.context.changes
         for state in (self.pending, self.index.gangs, self.queue_usage, self.cluster_usage):
-            state.forget_unknown()
+            state.forget_deleted()
 
     # -- queries -------------------------------------------------------
 

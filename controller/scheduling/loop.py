@@ -171,7 +171,7 @@ class AdmissionLoop:
         if not self._actuator.may_write:
             self._preparation_slices = 0
             self._metrics.reserved_idle.read({}, now)
-            self.engine.follow()
+            self.engine.forget_deleted()
             return None
         if not self._prepare():
             self._slice_seconds = time.monotonic() - began

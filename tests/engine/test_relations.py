@@ -142,7 +142,7 @@ def test_unrelated_objects_change_no_decision(objects, number):
     shape = objects.workloads[0].requirements
     others = [
         workload("held", shape, queue=objects.workloads[0].queue, priority=99, hold=Refusal(Reason.SUSPENDED)),
-        workload("homeless", shape, queue="nowhere-else", priority=99),
+        workload("without-queue", shape, queue="nowhere-else", priority=99),
         workload("lone", shape, queue=objects.workloads[0].queue, priority=99, gang=HyperJobGang("lone/1", 2, 2)),
         workload("finished", shape, queue=objects.workloads[0].queue, state=WorkloadState.FINISHED),
     ]

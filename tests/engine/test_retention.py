@@ -47,7 +47,7 @@ class Churn:
             if not plan.is_cut:
                 break
         else:
-            self.engine.follow()
+            self.engine.forget_deleted()
 
     def round(self) -> None:
         """Create a cluster, queues and workloads of each state, and delete them again."""
@@ -108,7 +108,7 @@ class Churn:
 @pytest.fixture(autouse=True)
 def prompt(monkeypatch):
     """Let what is dropped in batches be dropped at once."""
-    monkeypatch.setattr(engine_module, "_MIN_FOLLOWED", 0)
+    monkeypatch.setattr(engine_module, "_MIN_CHANGES", 0)
     monkeypatch.setattr(workload_index, "_MIN_EXPIRATIONS", 0)
     monkeypatch.setattr(startup, "_MAX_OUTDATED", 0)
 

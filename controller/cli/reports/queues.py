@@ -9,7 +9,7 @@ from controller.api.quantity import parse_quantity
 from controller.cli.input.snapshot import Snapshot
 from controller.cli.render.amounts import format_short, quantities
 from controller.cli.render.queues import NextCycle, QueueReport, Queues, QueueShareReport
-from controller.cli.reports.selection import Selection, queues_below
+from controller.cli.reports.selection import Selection, queue_subtree
 from controller.engine.placement.filter import CandidateCache
 from controller.engine.plan import Admit
 from controller.engine.state.hierarchy import ROOT, Node, Queue, QueueName
@@ -213,7 +213,7 @@ def _is_limited(quota: Quota, node: Node, resource: str) -> bool:
 
 def _next_cycle(snapshot: Snapshot, name: QueueName) -> NextCycle:
     share_report = queue_share_report(snapshot, name)
-    subtree = queues_below(snapshot, name)
+    subtree = queue_subtree(snapshot, name)
     decisions = [decision for decision in snapshot.plan.decisions if decision.workload.queue in subtree]
     admitted = sum(isinstance(decision, Admit) for decision in decisions)
     return NextCycle(

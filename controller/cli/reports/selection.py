@@ -72,7 +72,7 @@ class Selection:
         queues = None
         if self.queue is not None:
             require_queue(self.queue, {*snapshot.engine.queues, *snapshot.engine.queues_with_pending(), ROOT})
-            queues = queues_below(snapshot, self.queue)
+            queues = queue_subtree(snapshot, self.queue)
         wanted = set(map(split_name, self.names))
         selected = self.templates(self.labels, snapshot) if self.labels and self.templates else None
         unknown = wanted - {
@@ -127,7 +127,7 @@ class Selection:
         return tuple(item for _, item in sorted(keyed, key=lambda pair: pair[0]))
 
 
-def queues_below(snapshot: Snapshot, name: QueueName) -> set[QueueName]:
+def queue_subtree(snapshot: Snapshot, name: QueueName) -> set[QueueName]:
     """Return a queue and those below it; of the root all queues, also unknown ones of workloads."""
     if name == ROOT:
         return {workload.queue for workload in snapshot.engine.workloads.values()} | set(snapshot.engine.queues)

@@ -347,7 +347,7 @@ class ClusterUsage:
             self._touched.add(cluster_state.name)
         return any(cluster_state.may_external_usage_fall for cluster_state in cluster_states)
 
-    def forget_unknown(self) -> None:
+    def forget_deleted(self) -> None:
         """Forget the changed clusters that no longer exist, before the first plan."""
         self._touched.intersection_update(self._states)
 

@@ -274,7 +274,7 @@ class PendingWorkloads:
         for name in sorted(self.queues):
             yield from self.queues[name]
 
-    def forget_unknown(self) -> None:
+    def forget_deleted(self) -> None:
         """Forget the changed queues and classes without workloads, before the first plan."""
         self.changed.intersection_update(self.queues)
         self.changed_classes = {

@@ -135,7 +135,7 @@ class QueueUsage:
             for handler in self.on_usage_change:
                 handler(node)
 
-    def forget_unknown(self) -> None:
+    def forget_deleted(self) -> None:
         """Forget the changed queues without usage, before the first plan."""
         self.changed.intersection_update(self.settled)
 

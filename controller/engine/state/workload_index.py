@@ -74,7 +74,7 @@ class HyperJobGangs:
         self.changed.update(self._parts)
         self.unchecked.update(self._parts)
 
-    def forget_unknown(self) -> None:
+    def forget_deleted(self) -> None:
         """Forget the gangs without known parts, before the first plan."""
         self.changed.intersection_update(self._parts)
         self.unchecked.intersection_update(self._parts)
