@@ -69,7 +69,6 @@ class Engine:
         """``context.changes`` at the end of the last plan; -1 where the next plan has more to decide."""
         self._idle = Plan()
         """The plan while nothing changes and no timer is due."""
-        self._has_planned = False
         self._last_forgotten = 0
         """``context.changes`` when ``forget_deleted`` last did so."""
 
@@ -190,7 +189,8 @@ class Engine:
 
         An engine that has planned needs them once more, to update the sums of its last plan.
         """
-        if self._has_planned or self.context.changes - self._last_forgotten < _MIN_CHANGES + len(self.workloads):
+        changes = self.context.changes - self._last_forgotten
+        if self.queue_shares is not None or changes < _MIN_CHANGES + len(self.workloads):
             return
         self._last_forgotten = self.context.changes
         for state in (self.pending, self.index.gangs, self.queue_usage, self.cluster_usage):
@@ -233,7 +233,6 @@ class Engine:
         if not self.is_due(now):
             waits = yield from self.cycle.reason_updates.flush(portions=IDLE_PORTIONS)
             return self._with_follow_up(replace(self._idle, waits=waits), now)
-        self._has_planned = True
         self._expire_holds(now)
         plan = yield from self.cycle.steps(now, most=most)
         # An evicted workload may request other amounts, a resized one may no longer fit, and without an admitted one
