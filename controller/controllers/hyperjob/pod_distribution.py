@@ -8,6 +8,7 @@ by one pod per task or more. Partitions are never divided. Tasks that must exist
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 from math import gcd, lcm
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +18,9 @@ from controller.cache.interning import InternPool, fingerprint
 from controller.cache.translate.templates import JobTranslator
 from controller.engine.state.requests import pod_request
 from controller.engine.state.resources import Resources, scale, total
+
+#: The requests of templates by a hash, because a template may be as large as an object.
+_REQUESTS: Final = InternPool[tuple[Resources, ...]](256)
 
 PodCounts = tuple[int, ...]
 """Number of pods of each task, in the order of the template."""
@@ -134,16 +138,12 @@ class SplitError(ValueError):
 
 def pod_requests(template: JobSpec) -> tuple[Resources, ...]:
     """Return the requests of one pod of each task, in the order of the tasks; raises `SplitError`."""
-    spec = msgspec.json.encode(template.model_dump(by_alias=True, exclude_unset=True, mode="json"))
-    # By a hash: a spec may be as large as an object.
+    spec = template.model_dump(by_alias=True, exclude_unset=True, mode="json")
     return _REQUESTS.get(fingerprint(spec), lambda: _requests(spec))
 
 
-_REQUESTS: InternPool[tuple[Resources, ...]] = InternPool(256)
-
-
-def _requests(spec: bytes) -> tuple[Resources, ...]:
-    job = JobTranslator().translate(decode_job(b'{"spec":' + spec + b"}"))
+def _requests(spec: dict[str, Any]) -> tuple[Resources, ...]:
+    job = JobTranslator().translate(decode_job(msgspec.json.encode({"spec": spec})))
     if job.requests is None or job.requests.job is None:
         raise SplitError(job.decode_error)
     return tuple(pod_request(task.pod) for task in job.requests.job.tasks)
