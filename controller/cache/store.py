@@ -143,6 +143,11 @@ class Store(ObjectCollections):
         """Return the newest version of a binding."""
         return self._by_uid.get(uid)
 
+    def template_of(self, uid: WorkloadUid) -> CachedTemplate | None:
+        """Return the newest version of the object that the binding of a workload names as its template."""
+        binding = self._by_uid.get(uid)
+        return self.template(binding) if binding is not None else None
+
     def binding_of(self, template: TemplateKey) -> CachedBinding | None:
         """Return the binding of a template, ``None`` if it has none."""
         return next((self._by_uid[uid] for uid in self._uids_by_template.of(template)), None)

@@ -14,8 +14,7 @@ _SECOND = 1000
 
 def profile_of(store: Store, workload: Workload) -> JobProfile:
     """Return the profile of *workload*."""
-    binding = store.binding(workload.uid)
-    template = store.template(binding) if binding is not None else None
+    template = store.template_of(workload.uid)
     return _profile(workload.queue, workload.namespace, template, workload.requirements.requests)
 
 

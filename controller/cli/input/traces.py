@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from controller.api.keys import RUNTIME_ANNOTATION, SUBMIT_ANNOTATION
-from controller.cache.objects import CachedTemplate, TemplateKey, group_kind
+from controller.cache.objects import TemplateKey, group_kind
 from controller.cache.store import Store
 from controller.cli.errors import InputError
 from controller.cli.input.default_bindings import template_key
@@ -93,8 +93,8 @@ class _AnnotationReader:
         )
         at = self._span(template, SUBMIT_ANNOTATION)
         runtime = self._span(template, RUNTIME_ANNOTATION)
-        if runtime is None:
-            runtime = 1000 * _running_estimate(workload, store) or None
+        if runtime is None and (observed := store.template_of(workload.uid)) and observed.running_estimate:
+            runtime = 1000 * observed.running_estimate
         if runtime is None:
             self._untimed += workload.state is not WorkloadState.FINISHED
             runtime = self._runtime
@@ -117,22 +117,11 @@ class _AnnotationReader:
             return None
 
 
-def _running_estimate(workload: Workload, store: Store) -> int:
-    """Return the ``spec.runningEstimate`` of a workload in seconds, 0 without one."""
-    template = _template(workload, store)
-    return template.running_estimate if template else 0
-
-
 def _pods(workload: Workload, store: Store) -> tuple[PodSet, ...]:
     """Return the pods of a workload, none if they are unknown."""
     if workload.requirements.replicas:
         return (PodSet(workload.requirements.replicas, workload.requirements.replica_requests),)
-    template = _template(workload, store)
+    template = store.template_of(workload.uid)
     if template is None or template.requests is None or template.requests.job is None:
         return ()
     return tuple(PodSet(task.count, pod_request(task.pod)) for task in template.requests.job.tasks if task.count)
-
-
-def _template(workload: Workload, store: Store) -> CachedTemplate | None:
-    binding = store.binding(workload.uid)
-    return store.template(binding) if binding else None
