@@ -9,7 +9,6 @@ clusters in which equal workloads did not start.
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
-from datetime import datetime
 from typing import Any
 
 from tests.rig import requests
@@ -370,12 +369,6 @@ def find_admissions(changes: Iterable[Change], offset: float) -> list[Admission]
         before = parse_binding(change.before) if change.before is not None else None
         after = parse_binding(change.after)
         if after.is_admitted_since(before):
-            admissions.append(Admission(change.revision, _decided(after, offset, change.at), after))
+            decided = after.recorded_at("admittedAt")
+            admissions.append(Admission(change.revision, change.at if decided is None else decided - offset, after))
     return admissions
-
-
-def _decided(admitted: BindingState, offset: float, at: float) -> float:
-    try:
-        return datetime.fromisoformat(admitted.record["admittedAt"]).timestamp() - offset
-    except (KeyError, TypeError, ValueError):
-        return at

@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 from tests.rig.history import Key
@@ -65,6 +66,13 @@ class BindingState:
     def admitted(self) -> bool:
         """Return whether it was resumed with an admission record."""
         return not self.suspended and bool(self.record.get("charge"))
+
+    def recorded_at(self, field_name: str) -> float | None:
+        """Return a time of its record in seconds, ``None`` where it has none that can be read."""
+        try:
+            return datetime.fromisoformat(self.record[field_name]).timestamp()
+        except (KeyError, TypeError, ValueError):
+            return None
 
     def is_admitted_since(self, before: "BindingState | None") -> bool:
         """Return whether it was admitted after *before*; one that only Karmada was to schedule again was not (R1)."""

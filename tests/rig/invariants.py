@@ -8,7 +8,6 @@ import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from datetime import datetime
 from math import inf
 from typing import Any
 
@@ -171,16 +170,16 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     Only the gang must fit, but all requests are charged (D11). The writes of a plan arrive in any order, so the
     workloads that were not decided before *after* are judged in the order in which most of them fit.
     """
-    decided = _recorded(after, "admittedAt", inf)
+    decided = after.recorded_at("admittedAt") or inf
     others = [
         item
         for item in usage.holders()
         # What Karmada has moved is accepted or evicted later (R1); what runs there already is always accepted.
         if cluster in placement(item) and cluster in (item.record.get("clusters") or (cluster,))
-        if _recorded(item, "clustersChangedAt", -inf) < decided
+        if (item.recorded_at("clustersChangedAt") or 0) < decided
         if item.uid != after.uid and not usage.is_unseen(item, at)
     ]
-    peers = [item for item in others if _recorded(item, "admittedAt", -inf) >= decided]
+    peers = [item for item in others if (item.recorded_at("admittedAt") or 0) >= decided]
     copies = {item.uid: placement(item).count(cluster) for item in [*others, after]}
     charges = {uid: usage.charges[uid].get(resource, 0) * count for uid, count in copies.items()}
     gangs = {item.uid: usage.gang(item).get(resource, 0) * copies[item.uid] for item in [*peers, after]}
@@ -191,14 +190,6 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
             return sum(charges[item.uid] for item in others)
         held += charges[uid]
     return None
-
-
-def _recorded(binding: BindingState, field_name: str, default: float) -> float:
-    """Return a time in the record of *binding*, which is written with or without a fraction of a second."""
-    try:
-        return datetime.fromisoformat(binding.record[field_name]).timestamp()
-    except (KeyError, TypeError, ValueError):
-        return default
 
 
 def _counts(usage: ObservedUsage, queue: str, resource: str) -> bool:

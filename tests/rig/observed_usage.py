@@ -286,7 +286,7 @@ class ObservedUsage:
         again: dict[str, Fraction] = {}
         for holder in self.holders():
             if holder.uid in self._resized:
-                for name in holder.clusters or holder.record.get("clusters") or ():
+                for name in placement(holder):
                     again[name] = again.get(name, Fraction(0)) + self.charges[holder.uid].get(resource, Fraction(0))
         for name, amount in again.items():
             excess = self.held_on(name).get(resource, Fraction(0)) - self.certain_capacity(name, resource, at)
