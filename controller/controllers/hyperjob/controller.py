@@ -172,7 +172,7 @@ class HyperJobController:
         if binding.is_suspended or not binding.targets:
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
         clusters = tuple(target.name for target in binding.targets)
-        return PartPlacement(clusters, has_finished=is_finished(binding), reported=_reported_phase(binding))
+        return PartPlacement(clusters, reported=_reported_phase(binding))
 
     def update(self, resource: Resource, raw: bytes) -> ObservedChild | None:
         """Add an object that the API server has just returned; objects of no HyperJob are not cached."""

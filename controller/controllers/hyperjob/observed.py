@@ -145,10 +145,9 @@ class PartPlacement:
 
     clusters: tuple[str, ...] = ()
     pending_reason: PendingReason | None = None
-    has_finished: bool = True
-    """Whether the clusters report it finished; otherwise a final phase in its Job's status precedes its admission."""
     reported: PartPhase = "Admitted"
-    """Phase by the reports of its clusters, which Karmada 1.15 and older do not copy to its Job's status."""
+    """Phase by the reports of its clusters, which Karmada 1.15 and older do not copy to its Job's status. Unless it is
+    final, a final phase in that status precedes the admission."""
 
 
 def decode_hyperjob(raw: bytes, resource: Resource) -> ObservedHyperJob:
@@ -283,7 +282,7 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
     if placed is not None and not placed.clusters:
         # An evicted job is pending, also where its pods complete or fail before the grace period ends (D8).
         return "Pending"
-    if phase in {"Completed", *_FAILURES} and placed is not None and not placed.has_finished:
+    if phase in {"Completed", *_FAILURES} and placed is not None and placed.reported not in TERMINAL:
         return "Admitted"
     if phase == "Completed":
         return "Completed"

@@ -5,6 +5,7 @@ HyperJob; the test simulates the clusters.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ import msgspec
 from controller.api.keys import BATCH_HYPERJOBS, HYPERJOBS, JOBS, PROPAGATION_POLICIES, Resource
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.observed import (
+    TERMINAL,
     ObservedChild,
     PartPlacement,
     decode_hyperjob,
@@ -120,8 +122,11 @@ class Harness(MemoryControlPlane):
         """Admit the parts of ``llm`` to these clusters."""
         self.placements = {f"llm-t-{index}": PartPlacement((name,)) for index, name in enumerate(clusters)}
 
-    def report(self, job: str, phase: str, **counts: int) -> None:
-        """Write the status of a Job as Karmada would aggregate it."""
+    def report(self, job: str, phase: str, *, is_reported: bool = True, **counts: int) -> None:
+        """Write the status of a Job as Karmada would aggregate it; *is_reported*: from its clusters' reports."""
+        if is_reported and job in self.placements:
+            reported = {"Terminated": "Failed"}.get(phase, phase if phase in {"Running", *TERMINAL} else "Admitted")
+            self.placements[job] = replace(self.placements[job], reported=reported)
         self.send("PATCH", f"{self.path(JOBS, job)}/status", {"status": {"state": {"phase": phase}, **counts}})
 
     def remove(self, resource: Resource, name: str) -> None:

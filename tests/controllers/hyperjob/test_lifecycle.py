@@ -233,12 +233,12 @@ async def test_admitted_part_is_not_final_by_its_earlier_status(harness, phase):
     """It ended in its grace period, and starts again before its Job's status is corrected."""
     await harness.start(two_copies())
     harness.place("a", "b")
-    harness.placements["llm-t-0"] = PartPlacement(("a",), has_finished=False)
-    harness.report("llm-t-0", phase)
+    harness.placements["llm-t-0"] = PartPlacement(("a",))
+    harness.report("llm-t-0", phase, is_reported=False)
     await harness.reconcile()
     assert harness.phases() == ["Admitted", "Admitted"]
     assert harness.status()["phase"] == "Admitted"
-    harness.placements["llm-t-0"] = PartPlacement(("a",))
+    harness.report("llm-t-0", phase)
     await harness.reconcile()
     assert harness.phases()[0] == ("Completed" if phase == "Completed" else "Failed")
 
@@ -249,11 +249,10 @@ async def test_clusters_say_the_phase_of_a_part_if_its_job_does_not(harness, pha
     await harness.start(two_copies())
     for reported in ("Admitted", "Running", phase):
         harness.placements = {
-            f"llm-t-{index}": PartPlacement((name,), has_finished=reported == phase, reported=reported)
-            for index, name in enumerate("ab")
+            f"llm-t-{index}": PartPlacement((name,), reported=reported) for index, name in enumerate("ab")
         }
         for name in ("llm-t-0", "llm-t-1"):
-            harness.report(name, "Pending")
+            harness.report(name, "Pending", is_reported=False)
         await harness.reconcile()
         assert harness.phases() == [reported, reported]
     assert harness.status()["phase"] == phase
