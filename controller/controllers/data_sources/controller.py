@@ -238,7 +238,7 @@ class DataSourceController:
             # It has changed; the informer delivers the new version.
             self._items.retry(item, _COLLECT_SECONDS)
         except ApiError as error:
-            delay = self._backoffs.setdefault(item, Backoff(initial=0.5, maximum=30)).next_delay(
+            delay = self._backoffs.setdefault(item, Backoff(initial=2, maximum=30)).next_delay(
                 at_least=error.retry_after
             )
             log.warning("data dependency not written", item=str(item), error=str(error), again_in=round(delay, 2))

@@ -126,7 +126,7 @@ class CommandController:
         self._watch_options = watch_options
         self._commands = Collection(observe_command, self._on_command)
         self._informer: Informer[Any] | None = None
-        self._backoff = Backoff(initial=0.5, maximum=30)
+        self._backoff = Backoff(initial=2, maximum=30)
         self._deleted: list[Command] = []
         """Deleted Commands that are not executed yet."""
         self._unwritten: list[QueueChange] = []

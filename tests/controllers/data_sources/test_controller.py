@@ -528,12 +528,16 @@ async def test_changes_during_a_conflict_cause_no_retry_at_once(harness: Harness
 @simulated()
 async def test_denied_status_is_retried_with_a_growing_delay(harness: Harness) -> None:
     """An admission policy denies it with 422, which a failed precondition of a JSON Patch has, too."""
+    denied_at = list[float]()
 
     def deny(call: Call) -> tuple[int, str] | None:
-        return (422, "denied by a policy") if call.is_write and "datasourceclaims" in call.request.path else None
+        if not call.is_write or "datasourceclaims" not in call.request.path:
+            return None
+        denied_at.append(asyncio.get_running_loop().time())
+        return 422, "denied by a policy"
 
     harness.api.error = deny
     harness.claim("c")
     await settled(harness, 600)
-    denied = [write for write in harness.api.writes if "datasourceclaims" in write]
-    assert 10 < len(denied) < 50
+    assert 10 < len(denied_at) < 50
+    assert min(later - before for before, later in pairwise(denied_at)) >= 1
