@@ -66,7 +66,7 @@ def run_periodically(reconciler: CertificateReconciler, seconds: float, stopping
         try:
             reconcile(reconciler)
         except _ERRORS as error:
-            log.error("reconcile failed", reason=_reason(error), retry_in_seconds=seconds)  # noqa: TRY400 -- no traceback
+            log.error("reconcile failed", reason=_reason(error), again_in=seconds)  # noqa: TRY400 -- no traceback
         stopping.wait(seconds)
 
 

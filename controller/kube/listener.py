@@ -103,7 +103,7 @@ class Listener:
             except OSError as error:
                 # Any other error is that of a caller which has gone already.
                 if error.errno in _EXHAUSTED:
-                    log.warning("connections not accepted", error=str(error), retry_seconds=_RETRY_SECONDS)
+                    log.warning("connections not accepted", error=str(error), again_in=_RETRY_SECONDS)
                     await asyncio.sleep(_RETRY_SECONDS)
                 continue
             task = loop.create_task(self._connect(connection))

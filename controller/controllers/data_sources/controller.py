@@ -48,13 +48,22 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 class _ClaimItem(NamedTuple):
     key: ObjectKey
 
+    def __str__(self) -> str:
+        return f"claim {'/'.join(self.key)}"
+
 
 class _SourceItem(NamedTuple):
     name: str
 
+    def __str__(self) -> str:
+        return f"source {self.name}"
+
 
 class _AffinityItem(NamedTuple):
     workload: TemplateKey
+
+    def __str__(self) -> str:
+        return f"affinity of {self.workload.kind} {self.workload.path}"
 
 
 _Item = _ClaimItem | _SourceItem | _AffinityItem

@@ -7,6 +7,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.api.configuration import DataSources, StaticLocation
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, LOCATED_AT_ANNOTATION
@@ -538,6 +539,8 @@ async def test_denied_status_is_retried_with_a_growing_delay(harness: Harness) -
 
     harness.api.error = deny
     harness.claim("c")
-    await settled(harness, 600)
+    with capture_logs() as logs:
+        await settled(harness, 600)
+    assert {entry["item"] for entry in logs if entry["event"] == "data dependency not written"} == {"claim ml/c"}
     assert 10 < len(denied_at) < 50
     assert min(later - before for before, later in pairwise(denied_at)) >= 1
