@@ -9,7 +9,7 @@ from contextlib import suppress
 import structlog
 
 from console.analysis import Analyses
-from console.history import MAX_DECISIONS, History, HistoryAccess
+from console.history import MAX_BYTES, History, HistoryAccess
 from console.history_file import HistoryFile
 from console.identity import Identity
 from console.model import Model
@@ -81,7 +81,7 @@ def _history_access(settings: ConsoleSettings, api: Api) -> HistoryAccess | None
 
 
 def _history_file(settings: ConsoleSettings) -> HistoryFile | None:
-    return HistoryFile(settings.history_file, most=MAX_DECISIONS) if settings.history_file is not None else None
+    return HistoryFile(settings.history_file, max_bytes=MAX_BYTES) if settings.history_file is not None else None
 
 
 def main() -> None:

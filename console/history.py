@@ -7,6 +7,7 @@ import asyncio
 import heapq
 import socket
 import ssl
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
@@ -20,14 +21,18 @@ import structlog
 from yarl import URL
 
 from console.analysis import TemporaryAnswer
-from console.history_file import HistoryFile
+from console.history_file import HistoryFile, encode
 from controller.api.visibility import DECISIONS_PATH, MOMENT_PATH, Decisions, LoggedDecision, Moment
 from controller.kube.errors import read_status
 from controller.kube.kubeconfig import ApiServerAccess, client_context
 
 #: Decisions in memory: changed pending reasons, and all others.
 _MAX_WAITS, _MAX_DECIDED = 30_000, 20_000
-MAX_DECISIONS = _MAX_WAITS + _MAX_DECIDED
+#: Bytes of either as JSON, since a tenant may request many resources with long names.
+_MAX_BYTES_OF_KIND = 32 << 20
+MAX_BYTES = 2 * _MAX_BYTES_OF_KIND
+#: Where older decisions were dropped for their bytes, at least this part is used: a decision has less than the rest.
+_FULL = 0.9
 #: Decisions in one answer, answers in one round for one replica, and replicas.
 _PAGE, _PAGES, _MAX_REPLICAS = 2_000, 4, 16
 #: Time for one answer, and for one with a replay, which may wait for another one.
@@ -95,9 +100,11 @@ class History:
     """Why a part of the history is missing, empty if it is complete."""
     _decided: list[LoggedDecision] = field(default_factory=list)
     _waits: list[LoggedDecision] = field(default_factory=list)
-    _known: set[tuple[object, ...]] = field(default_factory=set)
-    """Keys of all decisions: a log may be read again, after its replica or the console was restarted."""
-    _not_stored: list[LoggedDecision] = field(default_factory=list)
+    _known: dict[tuple[object, ...], int] = field(default_factory=dict)
+    """Bytes of all decisions by key: a log may be read again, after its replica or the console was restarted."""
+    _bytes: Counter[str] = field(default_factory=Counter)
+    """Bytes of the decisions of each kind."""
+    _not_stored: list[bytes] = field(default_factory=list)
     _replicas: dict[str, Replica] = field(default_factory=dict)
     _session: aiohttp.ClientSession | None = None
 
@@ -111,24 +118,35 @@ class History:
         starts = [replica.since for replica in self._replicas.values() if replica.since is not None]
         if not starts:
             return None
-        limits = {"Decided": (self._decided, _MAX_DECIDED), "Wait": (self._waits, _MAX_WAITS)}
-        cut = [known[0].at for name, (known, most) in limits.items() if kind in {name, "Any"} and len(known) == most]
+        cut = [
+            known[0].at
+            for name, known, most in self._limited()
+            if kind in {name, "Any"} and (len(known) == most or self._bytes[name] > _FULL * _MAX_BYTES_OF_KIND)
+        ]
         return max([min(starts), *cut])
+
+    def _limited(self) -> tuple[tuple[Kind, list[LoggedDecision], int], ...]:
+        return ("Wait", self._waits, _MAX_WAITS), ("Decided", self._decided, _MAX_DECIDED)
 
     def add(self, decisions: Iterable[LoggedDecision]) -> None:
         """Add *decisions* that are not known yet; the oldest ones are dropped beyond the limits."""
         for decision in decisions:
             key = _key(decision)
             if key not in self._known:
-                self._known.add(key)
+                line = encode(decision)
+                self._known[key] = len(line)
+                self._bytes["Wait" if decision.action == "Wait" else "Decided"] += len(line)
                 (self._waits if decision.action == "Wait" else self._decided).append(decision)
                 if self.file is not None:
-                    self._not_stored.append(decision)
-        # Nearly sorted: only the answers of several replicas overlap.
-        for known, most in ((self._waits, _MAX_WAITS), (self._decided, _MAX_DECIDED)):
+                    self._not_stored.append(line)
+        for kind, known, most in self._limited():
+            # Nearly sorted: only the answers of several replicas overlap.
             known.sort(key=_AT)
-            self._known.difference_update(map(_key, known[:-most]))
-            del known[:-most]
+            dropped = 0
+            while len(known) - dropped > most or self._bytes[kind] > _MAX_BYTES_OF_KIND:
+                self._bytes[kind] -= self._known.pop(_key(known[dropped]))
+                dropped += 1
+            del known[:dropped]
 
     def newest_first(self, kind: Kind) -> Iterator[LoggedDecision]:
         """Yield decisions, the newest first: changed pending reasons, the others, or both."""
@@ -173,7 +191,7 @@ class History:
             return
         new, self._not_stored = self._not_stored, []
         try:
-            if self.file.is_due(len(new)):
+            if self.file.is_due(sum(map(len, new))):
                 everything = sorted([*self._decided, *self._waits], key=_AT)
                 await asyncio.to_thread(self.file.replace, everything)
             else:

@@ -364,6 +364,24 @@ def test_history_is_bounded(monkeypatch):
     assert history.since("Any") == NOW + 60_000
 
 
+def test_history_is_bounded_in_bytes(monkeypatch):
+    monkeypatch.setattr("console.history._MAX_BYTES_OF_KIND", 100_000)
+    requests = {f"example.com/{'r' * 60}{number}": "1" for number in range(100)}
+    history = History()
+    history.add(decision(number) for number in range(20))
+    for number in range(100):
+        history.add([decision(number, "Wait", request=requests)])
+    assert len(list(history.newest_first("Decided"))) == 20
+    waits = [logged.at for logged in history.newest_first("Wait")]
+    assert 1 < len(waits) < 20
+    assert waits[0] == NOW + 99_000
+    history._replicas["pod-1"] = Replica(since=NOW)
+    assert {kind: history.since(kind) for kind in ("Decided", "Wait")} == {"Decided": NOW, "Wait": waits[-1]}
+    # What was dropped is not counted any more.
+    history.add(decision(200 + number, "Wait") for number in range(400))
+    assert len(list(history.newest_first("Wait"))) > 400
+
+
 async def test_page_of_a_stream_shows_new_decisions(console, model):
     model.history.add([decision(1)])
     for handler in model.history.on_update:

@@ -1,5 +1,6 @@
 """The console follows the logs of all replicas: across a change of leader, gaps, and replicas that do not answer."""
 
+import itertools
 import ssl
 from contextlib import AsyncExitStack, asynccontextmanager
 from types import SimpleNamespace
@@ -18,6 +19,7 @@ from controller.kube.access_reviews import Access
 from controller.kube.serving_certificate import Certificate
 from controller.visibility.https import serve_endpoint
 from tests.authority import write_certificate
+from tests.console.test_decisions import decision
 from tests.history.logs import Log, cluster, job, two_queues
 from tests.history.test_server import Clock, Reviews
 
@@ -104,7 +106,7 @@ async def test_stored_decisions_survive_a_restart(logs, tmp_path):
     first, second = logs
     path = tmp_path / "history.jsonl"
     async with following(first.path) as (history, _, _):
-        history.file = HistoryFile(path, most=1_000)
+        history.file = HistoryFile(path, max_bytes=1 << 20)
         await history.load()
         await history.poll()
         await history.store()
@@ -115,7 +117,7 @@ async def test_stored_decisions_survive_a_restart(logs, tmp_path):
     with path.open("ab") as file:
         file.write(b'{"action":"Admit","uid":')
     async with following(second.path) as (history, _, _):
-        history.file = HistoryFile(path, most=1_000)
+        history.file = HistoryFile(path, max_bytes=1 << 20)
         await history.load()
         assert names(history) == before
         await history.poll()
@@ -125,7 +127,7 @@ async def test_stored_decisions_survive_a_restart(logs, tmp_path):
         both = names(history)
     # A log that is read again adds nothing.
     async with following(first.path, second.path) as (history, _, _):
-        history.file = HistoryFile(path, most=1_000)
+        history.file = HistoryFile(path, max_bytes=1 << 20)
         await history.load()
         await history.poll()
         await history.store()
@@ -133,26 +135,31 @@ async def test_stored_decisions_survive_a_restart(logs, tmp_path):
     assert len(path.read_bytes().splitlines()) == len(both)
 
 
-async def test_file_of_decisions_is_bounded(logs, tmp_path):
-    first, _ = logs
-    path = tmp_path / "history.jsonl"
-    async with following(first.path) as (history, _, _):
-        history.file = HistoryFile(path, most=len(first.items))
-        for number in range(40):
-            first.remove("uid-second" if number == 0 else f"uid-more-{number - 1}")
-            first.submit(job(f"more-{number}"))
-            first.plan()
-            first.write()
-            await history.poll()
-            await history.store()
-            assert len(path.read_bytes().splitlines()) <= max(2 * len(first.items), len(names(history)))
+async def test_file_of_decisions_is_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("console.history._MAX_BYTES_OF_KIND", 4_000)
+    path, sizes = tmp_path / "history.jsonl", []
+    history = History(file=HistoryFile(path, max_bytes=8_000))
+    for number in range(400):
+        history.add([decision(number, "Wait" if number % 2 else "Admit", request={"cpu": "1" * (number % 50)})])
+        await history.store()
+        sizes.append(path.stat().st_size)
+    assert max(sizes) <= 16_000
+    # Most times it is only appended to.
+    assert 2 < sum(after < before for before, after in itertools.pairwise(sizes)) < 20
+    # Of a larger file, the end is read.
+    path.write_bytes(b"{}\n" * 10_000 + path.read_bytes())
+    again = History(file=HistoryFile(path, max_bytes=8_000))
+    await again.load()
+    assert names(again) == names(history)
+    await again.store()
+    assert path.stat().st_size <= 8_000
 
 
 async def test_decisions_are_stored_after_an_error(logs, tmp_path):
     first, _ = logs
     folder = tmp_path / "volume"
     async with following(first.path) as (history, _, _):
-        history.file = HistoryFile(folder / "history.jsonl", most=1_000)
+        history.file = HistoryFile(folder / "history.jsonl", max_bytes=1 << 20)
         await history.load()
         assert await history.poll()
         await history.store()
