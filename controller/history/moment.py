@@ -28,6 +28,8 @@ from controller.reporting.decision_log.replay import DecisionLogError, ReplayedP
 #: Rows of one answer.
 _MAX_QUEUES, _MAX_CLUSTERS, _MAX_PENDING, _MAX_DECISIONS = 1_000, 200, 2_000, 1_000
 _PER_QUEUE = 50
+#: Bytes of the rows of pending workloads, which may request many resources with long names.
+_MAX_PENDING_BYTES = 16 << 20
 #: Lines between two looks at the clock.
 _LINES = 500
 
@@ -217,15 +219,22 @@ class _Describer:
     def _pending(
         self, decided: dict[str, LoggedDecision], focus: Collection[str], borrowing: Collection[str]
     ) -> Iterator[LoggedWorkload]:
-        order = self._before.order
-        per_queue = min(max(_MAX_PENDING // max(len(order), 1), 1), _PER_QUEUE)
+        order, known = self._before.order, self._engine.queues
+        # Workloads may name any number of queues that do not exist.
+        shown = sorted(order, key=lambda queue: (queue not in known, queue))[:_MAX_PENDING]
+        count = max(len(shown), 1)
+        limits = dict.fromkeys(shown, (min(_MAX_PENDING // count, _PER_QUEUE), _MAX_PENDING_BYTES // count))
         for queue in sorted(order):
+            most, left = limits.get(queue, (0, 0))
             for position, workload in enumerate(order[queue], start=1):
-                if position <= per_queue or workload.uid in decided or workload.uid in focus:
+                is_wanted = workload.uid in decided or workload.uid in focus
+                if is_wanted or position <= most:
                     row = self._row(queue, position, workload, decided.get(workload.uid))
-                    yield structs.replace(row, borrows=workload.uid in borrowing)
-                else:
-                    self._omitted += 1
+                    left -= len(msgspec.json.encode(row))
+                    if is_wanted or left >= 0:
+                        yield structs.replace(row, borrows=workload.uid in borrowing)
+                        continue
+                self._omitted += 1
 
     def _row(
         self, queue: QueueName, position: int, workload: Workload, decided: LoggedDecision | None

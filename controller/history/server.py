@@ -10,9 +10,10 @@ from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 
-from controller.api.visibility import DECISIONS, DECISIONS_PATH, GROUP, MOMENT_PATH, Decisions, Moment
+from controller.api.visibility import DECISIONS, DECISIONS_PATH, GROUP, MOMENT_PATH, Decisions
 from controller.history.moment import find_plan, read_moment
 from controller.history.pages import Filters, HistoryError, Position, read_page
 from controller.kube.access_reviews import Access, Permission, RefusedError
@@ -22,8 +23,8 @@ from controller.visibility.https import Endpoint, required_token
 MAX_ITEMS, _DEFAULT_ITEMS = 2_000, 500
 #: Requests of one user: so many a second, and so many at once.
 _REQUESTS_PER_SECOND, _BURST = 10.0, 30.0
-#: Moments that are replayed or wait for it, and those that are cached.
-_MAX_REPLAYS, _MAX_MOMENTS = 4, 32
+#: Moments that are replayed or wait for it, and the answers that are cached, with their bytes.
+_MAX_REPLAYS, _MAX_MOMENTS, _MAX_BYTES = 4, 32, 64 << 20
 _MAX_FOCUS = 2
 _PARAMETERS = frozenset({"queue", "namespace", "kind", "name", "action", "since", "until", "after", "limit"})
 _NUMBER = re.compile(r"[0-9]{1,15}")
@@ -42,9 +43,9 @@ class HistoryEndpoint(Endpoint):
         self.long_answer_seconds = _MAX_REPLAYS * replay_seconds
         self._replay_lock = asyncio.Lock()
         self._replays = 0
-        self._moments: OrderedDict[object, Moment] = OrderedDict()
+        self._moments: OrderedDict[object, bytes] = OrderedDict()
 
-    async def answer(self, request: web.BaseRequest) -> Decisions | Moment:
+    async def answer(self, request: web.BaseRequest) -> Decisions | msgspec.Raw:
         """Return a page of decisions or a moment."""
         if request.path not in {DECISIONS_PATH, MOMENT_PATH} or request.method != "GET":
             raise RefusedError(404, "NotFound", f"only GET {DECISIONS_PATH} and {MOMENT_PATH} are served")
@@ -57,7 +58,7 @@ class HistoryEndpoint(Endpoint):
             raise RefusedError(403, "Forbidden", text)
         try:
             if request.path == MOMENT_PATH:
-                return await self._moment(request)
+                return msgspec.Raw(await self._moment(request))
             return await self._decisions(request)
         except HistoryError as error:
             raise RefusedError(404, "NotFound", str(error)) from error
@@ -76,8 +77,8 @@ class HistoryEndpoint(Endpoint):
             raise ValueError(f"limit must be a number from 1 to {MAX_ITEMS}")
         return await asyncio.to_thread(read_page, self._path, filters, after, limit)
 
-    async def _moment(self, request: web.BaseRequest) -> Moment:
-        """Return a moment; one is replayed at a time."""
+    async def _moment(self, request: web.BaseRequest) -> bytes:
+        """Return a moment as JSON; one is replayed at a time."""
         query = request.query
         at, focus = _number(query.get("at", "")), frozenset(map(_name, query.getall("focus", [])))
         if set(query) - {"at", "focus"} or len(focus) > _MAX_FOCUS:
@@ -91,8 +92,8 @@ class HistoryEndpoint(Endpoint):
                 moment = self._moments.get((plan, focus))
                 if moment is None:
                     read = asyncio.to_thread(read_moment, self._path, plan, focus, seconds=self._replay_seconds)
-                    moment = self._moments[plan, focus] = await read
-                while len(self._moments) > _MAX_MOMENTS:
+                    moment = self._moments[plan, focus] = msgspec.json.encode(await read)
+                while len(self._moments) > _MAX_MOMENTS or sum(map(len, self._moments.values())) > _MAX_BYTES:
                     self._moments.popitem(last=False)
                 return moment
         finally:

@@ -1,8 +1,13 @@
 """The state before a logged plan, as the replay reproduces it."""
 
+from collections import Counter
+
+import msgspec
 import pytest
 
+from controller.engine.state.hierarchy import Queue, QueueName
 from controller.history.pages import Filters, HistoryError, read_page
+from tests.engine import objects
 from tests.history.logs import START, Log, job, moment_at, two_queues, write_random_run
 
 
@@ -58,6 +63,41 @@ def test_requested_workload_is_among_many(tmp_path):
     assert len(moment.pending) == 51
     assert moment.omitted == 249
     assert next(workload for workload in moment.pending if workload.name == "job-0250").position == 251
+
+
+def many_queues(path) -> Log:
+    """Return a log with a pending workload in a queue that exists, and in each of 30 that do not."""
+    log = Log(path)
+    log.world([Queue(name=QueueName("z"))], [])
+    log.submit(job("known", "z"), *(job(f"job-{number}", f"absent-{number:02}") for number in range(30)))
+    log.plan()
+    log.write()
+    return log
+
+
+def test_rows_are_bounded_with_many_queues(tmp_path, monkeypatch):
+    monkeypatch.setattr("controller.history.moment._MAX_PENDING", 20)
+    log = many_queues(tmp_path / "log")
+    found = moment_at(log.path, log.now, ("uid-job-29",))
+    assert [workload.queue for workload in found.pending] == [*(f"absent-{n:02}" for n in range(19)), "absent-29", "z"]
+    assert found.omitted == 10
+
+
+def test_rows_are_bounded_in_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr("controller.history.moment._MAX_PENDING_BYTES", 100_000)
+    log = Log(tmp_path / "log")
+    log.world([Queue(name=QueueName("a")), Queue(name=QueueName("b"))], [])
+    large = {f"example.com/{'r' * 50}{number:02}": 1 for number in range(100)}
+    log.submit(*(objects.workload(f"large-{number}", large, queue="a") for number in range(20)))
+    log.submit(*(job(f"job-{number}", "b") for number in range(20)))
+    log.plan()
+    log.write()
+    found = moment_at(log.path, log.now)
+    assert len(msgspec.json.encode(found.pending)) < 100_000
+    counts = Counter(workload.queue for workload in found.pending)
+    assert 1 < counts["a"] < 20
+    assert counts["b"] == 20
+    assert found.omitted == 20 - counts["a"]
 
 
 def test_altered_decision_is_reported(tmp_path):

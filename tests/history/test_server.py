@@ -129,6 +129,24 @@ async def test_connection_stays_open_for_a_long_replay(tmp_path, monkeypatch):
         assert (await ask(f"{MOMENT_PATH}?at={log.now}"))[0] == 200
 
 
+async def test_cached_moments_are_bounded_in_bytes(tmp_path, monkeypatch):
+    replays = []
+
+    def replay(*arguments, **options):
+        replays.append(arguments[2])
+        return read_moment(*arguments, **options)
+
+    monkeypatch.setattr(server, "read_moment", replay)
+    async with served(tmp_path) as (ask, _, _, log):
+        paths = [f"{MOMENT_PATH}?at={log.now}&focus={focus}" for focus in ("a", "b")]
+        assert [await ask(path) for path in paths] == [await ask(path) for path in paths]
+        assert len(replays) == 2
+        monkeypatch.setattr(server, "_MAX_BYTES", 1)
+        assert (await ask(paths[0]))[1]["plan"] == 3
+        assert [(await ask(path))[0] for path in paths] == [200, 200]
+        assert len(replays) == 4
+
+
 async def test_requests_of_one_user_are_limited(tmp_path):
     async with served(tmp_path) as (ask, _, _, _):
         statuses = [(await ask(f"{DECISIONS_PATH}?limit=1"))[0] for _ in range(35)]
