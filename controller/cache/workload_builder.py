@@ -342,11 +342,10 @@ def _details(inputs: _Inputs, status: _Status, context: BuildContext, priority_c
 def _has_run(inputs: _Inputs) -> bool:
     """Whether it has run since its admission.
 
-    Without pods, such as a Deployment of zero replicas or a suspended Job, there is nothing to start (R1).
+    Without pods, such as a Deployment of zero replicas, there is nothing to start (R1).
     """
     requests_nothing = inputs.requests is not None and not inputs.requests.total
-    is_suspended = inputs.template is not None and bool(inputs.template.suspended_by)
-    return inputs.local_state.has_run or requests_nothing or is_suspended
+    return inputs.local_state.has_run or requests_nothing
 
 
 def _preferences(inputs: _Inputs) -> ClusterPreferences:
@@ -408,6 +407,8 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
             # It may request more than was admitted, by an unknown amount, so its resize cannot be accepted (D7).
             admission = replace(admission, resized=True)
             hold = hold or Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown)
+        # Its startup timeout begins once it may start (R1).
+        hold = hold or _suspension(inputs)
         return _Status(WorkloadState.ADMITTED, admission, hold, tuple(_record_mismatches(inputs, admission)))
     if binding.targets:
         condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
@@ -516,13 +517,20 @@ def _pending_reason(inputs: _Inputs, status: _Status) -> Refusal | None:
         holds.append(Refusal(Reason.ABORTED))
     if not binding.details.has_policy:
         holds.append(Refusal(Reason.NO_MATCHING_POLICY))
-    if binding.suspension is not None and binding.suspension.dispatching:
-        holds.append(Refusal(Reason.SUSPENDED))
-    if inputs.template is not None and inputs.template.suspended_by:
-        holds.append(Refusal(Reason.SUSPENDED, subject=inputs.template.suspended_by))
+    holds.append(_suspension(inputs))
     if unknown := _why_requests_unknown(inputs):
         holds.append(Refusal(Reason.REQUESTS_UNKNOWN, subject=unknown))
     return min((hold for hold in holds if hold is not None), key=precedence, default=None)
+
+
+def _suspension(inputs: _Inputs) -> Refusal | None:
+    """Return that its policy suspends dispatching or that its own field suspends it, ``None`` if neither does."""
+    suspension, template = inputs.binding.suspension, inputs.template
+    if suspension is not None and suspension.dispatching:
+        return Refusal(Reason.SUSPENDED)
+    if template is not None and template.suspended_by:
+        return Refusal(Reason.SUSPENDED, subject=template.suspended_by)
+    return None
 
 
 def _why_requests_unknown(inputs: _Inputs) -> str:

@@ -467,9 +467,9 @@ BATCH_JOB = ApiKind("batch/v1", "Job")
 BATCH_JOBS = VolcanoGlobalConfiguration(integrations=(IntegrationRule(api_version="batch/v1", kind="Job"),))
 
 
-def workload_of_batch_job(template_spec: dict, **fields):
+def workload_of_batch_job(template_spec: dict, *, bound: dict | None = None, **fields):
     template = raw({"metadata": {"name": "web", "namespace": "ml", **IN_QUEUE_A}, "spec": template_spec})
-    spec = {"replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}}
+    spec = {"replicas": 2, "replicaRequirements": {"resourceRequest": {"cpu": "1"}}, **(bound or {})}
     raw_binding = binding("web", api_version="batch/v1", spec=spec, **fields)
     return received(Store(BATCH_JOBS), ("bindings", raw_binding), (BATCH_JOB, template)).workloads["rb-web"]
 
@@ -489,22 +489,30 @@ def test_workload_with_a_suspended_template_is_not_admitted(suspension, hold):
     assert workload_of_batch_job({"parallelism": 2, **suspension}).hold == hold
 
 
-@pytest.mark.parametrize("is_suspended", [True, False])
-def test_admitted_job_with_a_suspended_template_awaits_no_start(is_suspended):
+@pytest.mark.parametrize(
+    ("template", "suspension", "hold"),
+    [
+        pytest.param({}, {}, None, id="none"),
+        pytest.param({"suspend": True}, {}, Refusal(Reason.SUSPENDED, subject="spec.suspend"), id="template"),
+        pytest.param({}, {"dispatching": True}, Refusal(Reason.SUSPENDED), id="dispatching"),
+    ],
+)
+def test_suspended_admitted_workload_awaits_no_start(template, suspension, hold):
+    """It has not run either: moved where it does not fit, it is evicted (R1)."""
     record = admission_record(charge={"cpu": "2", "pods": "2"}, **ADMITTED_ON_M1)
     workload = workload_of_batch_job(
-        {"parallelism": 2, "suspend": is_suspended},
-        paused=False,
+        {"parallelism": 2, **template},
+        bound={"suspension": {"scheduling": False, **suspension}},
+        paused=None,
         clusters=[{"name": "m1", "replicas": 2}],
         record=record,
-        statuses={"m1": {"conditions": [{"type": "Suspended", "status": "True"}]}},
     )
     assert (workload.state, workload.hold, charged(workload)) == (
         WorkloadState.ADMITTED,
-        None,
+        hold,
         {"m1": {"cpu": 2000, "pods": 2000}},
     )
-    assert workload.awaits_start is not is_suspended
+    assert (workload.awaits_start, workload.has_run) == (hold is None, False)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from controller.engine.engine import Engine
 from controller.engine.lifecycle.startup import backoff_ms
-from controller.engine.plan import Evict
+from controller.engine.plan import Evict, Plan
+from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import HyperJobGang, WorkloadState, WorkloadUid
 from tests.engine.objects import workload
 from tests.scenario import Scenario
@@ -163,6 +164,19 @@ def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
     assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
     scenario.now += 600_000
     assert evicted(scenario) == ["j"]
+
+
+def test_resumed_workload_gets_the_whole_startup_timeout():
+    scenario = late()
+    admitted = scenario.by_name("j")
+    scenario.engine.workload_changed(replace(admitted, hold=Refusal(Reason.SUSPENDED)), scenario.now)
+    scenario.now += HOUR
+    assert scenario.engine.plan(scenario.now) == Plan()
+    scenario.engine.workload_changed(admitted, scenario.now)
+    plan = scenario.engine.plan(scenario.now)
+    assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
+    scenario.now += 600_000
+    assert [workload.name for workload in scenario.engine.plan(scenario.now).reschedules] == ["j"]
 
 
 @pytest.mark.parametrize(("has_run", "excluded"), [(True, ()), (False, ("m",))])

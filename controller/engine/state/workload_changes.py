@@ -68,8 +68,8 @@ def with_placement_time(before: Workload | None, workload: Workload, now: int) -
         has_changed = (
             before.details.unplaced != details.unplaced
             or before.admission.clusters != workload.admission.clusters
-            # Where it ran or had no pods, as a Deployment of zero replicas, it has pods to start now.
-            or (before.has_run and not workload.has_run)
+            # Where it ran, was suspended or had no pods, as a Deployment of zero replicas, it has pods to start now.
+            or (workload.awaits_start and not before.awaits_start)
         )
         placed_at = max(details.placed_at, now if has_changed else before.details.placed_at)
     return (
