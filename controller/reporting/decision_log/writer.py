@@ -4,6 +4,7 @@ Items are immutable. After an error the writer drops items until a new file is r
 """
 
 import fcntl
+import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -49,15 +50,19 @@ class RotatedFiles:
         self._open, self.size = opened, 0
 
     def _rotate(self) -> None:
-        """Rename every file to the next number; the last one is overwritten."""
+        """Rename every file to the next number, up to one that is free; the last one is overwritten."""
         with self.path.open("rb") as former:
             # The lock fails if another process writes this file.
             fcntl.flock(former, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        for number in range(self._keep - 1, 0, -1):
-            older = self._numbered(number - 1)
-            if older.exists():
-                older.replace(self._numbered(number))
+        # A kill in the middle of a rotation leaves a number free.
+        free = next((number for number in range(1, self._keep) if not self._numbered(number).exists()), self._keep - 1)
+        for number in range(free, 0, -1):
+            self._numbered(number - 1).replace(self._numbered(number))
         self.path.unlink(missing_ok=True)
+        # Files of a process that kept more.
+        end = next(number for number in itertools.count(self._keep) if not self._numbered(number).exists())
+        for number in range(end - 1, self._keep - 1, -1):
+            self._numbered(number).unlink()
 
     def _numbered(self, number: int) -> Path:
         return self.path.with_name(f"{self.path.name}.{number}") if number else self.path

@@ -192,6 +192,44 @@ def test_partial_write_is_completed(tmp_path, monkeypatch):
     assert files.size == 10
 
 
+def rotated(folder: Path) -> dict[str, str]:
+    return {file.name: file.read_text() for file in folder.iterdir()}
+
+
+def rotate(folder: Path, *, keep: int, text: str) -> None:
+    files = RotatedFiles(folder / "f", keep=keep)
+    files.start_file()
+    files.write(text.encode())
+    files.close()
+
+
+@pytest.mark.parametrize("renames", range(3))
+def test_kill_in_a_rotation_loses_the_oldest_file_at_most(tmp_path, monkeypatch, renames):
+    for number in range(5):
+        rotate(tmp_path, keep=4, text=str(number))
+    left, rename = iter(range(renames)), Path.replace
+
+    def replace(self, target):
+        next(left)
+        return rename(self, target)
+
+    with monkeypatch.context() as patch, pytest.raises(StopIteration):
+        patch.setattr(Path, "replace", replace)
+        rotate(tmp_path, keep=4, text="5")
+    rotate(tmp_path, keep=4, text="6")
+    assert rotated(tmp_path) == {"f": "6", "f.1": "4", "f.2": "3", "f.3": "2"}
+
+
+def test_files_beyond_a_smaller_number_are_deleted(tmp_path):
+    for number in range(5):
+        rotate(tmp_path, keep=4, text=str(number))
+    (tmp_path / "f.20261123").write_text("a copy")
+    rotate(tmp_path, keep=2, text="5")
+    assert rotated(tmp_path) == {"f": "5", "f.1": "4", "f.20261123": "a copy"}
+    rotate(tmp_path, keep=1, text="6")
+    assert rotated(tmp_path) == {"f": "6", "f.20261123": "a copy"}
+
+
 def test_altered_line_of_a_standby_is_detected(folder):
     run = RunOnDisk(folder / "decisions.jsonl")
     for _ in range(30):
