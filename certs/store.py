@@ -166,9 +166,14 @@ class DirectoryStore:
     def _replace(self, folder: Path, files: Mapping[str, bytes]) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         version = Path(tempfile.mkdtemp(prefix="..", dir=folder))
-        for name, contents in files.items():
-            _write(version / name, contents)
-        _sync(version)
+        try:
+            for name, contents in files.items():
+                _write(version / name, contents)
+            _sync(version)
+        except OSError:
+            # Attempts on a full disk would otherwise leave a folder each.
+            shutil.rmtree(version)
+            raise
         _replace_link(folder / _CURRENT, version.name)
         for name in files:
             _replace_link(folder / name, f"{_CURRENT}/{name}")

@@ -1,5 +1,7 @@
 """Tests the folder store: complete sets, optimistic concurrency, and file permissions."""
 
+import errno
+import os
 import stat
 import threading
 
@@ -99,3 +101,19 @@ def test_interrupted_write_leaves_the_old_set(store, tmp_path):
     assert store.read("serving").files == ONE
     store.write("serving", TWO, expected=store.read("serving"))
     assert store.read("serving").files == TWO
+
+
+def test_failed_writes_leave_no_files(store, tmp_path, monkeypatch):
+    store.write("serving", ONE, expected=None)
+    before = sorted((tmp_path / "store").rglob("*"))
+
+    def fail(descriptor):
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        for _ in range(3):
+            with pytest.raises(OSError, match="no space left"):
+                store.write("serving", TWO, expected=store.read("serving"))
+    assert sorted((tmp_path / "store").rglob("*")) == before
+    assert store.read("serving").files == ONE
