@@ -55,12 +55,16 @@ def pending_record(
 
 
 def requeued_record(record: AdmissionRecord) -> AdmissionRecord:
-    """Return the record of a workload that becomes pending again, without nomination or reservation."""
+    """Return the record of a workload that becomes pending again, without nomination or reservation.
+
+    Clusters where Karmada may still place it after an eviction stay (P5).
+    """
     return AdmissionRecord(
         queue=record.queue,
         waiting_since=record.waiting_since,
         evictions=record.evictions,
         attempts=record.attempts,
+        clusters=() if record.admits else record.clusters,
         excluded_clusters=record.excluded_clusters,
     )
 
@@ -68,9 +72,7 @@ def requeued_record(record: AdmissionRecord) -> AdmissionRecord:
 def aborted_record(workload: Workload, *, before: AdmissionRecord | None, generation: int | None) -> AdmissionRecord:
     """Return the record of a pending workload that is aborted; *generation* is that of its template."""
     before = before or AdmissionRecord(workload.queue, waiting_since=workload.created_at)
-    return msgspec.structs.replace(
-        requeued_record(before), clusters=before.clusters, aborted=True, aborted_generation=generation
-    )
+    return msgspec.structs.replace(requeued_record(before), aborted=True, aborted_generation=generation)
 
 
 def confirmed_record(

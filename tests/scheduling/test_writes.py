@@ -304,6 +304,13 @@ def test_abort_of_a_pending_workload_is_recorded():
     assert made.is_done(facts(record=record))
 
 
+def test_retry_of_an_aborted_workload_is_recorded():
+    """P5: Karmada may still place it where it was evicted before it was placed."""
+    before = AdmissionRecord(QueueName("a"), clusters=(M1,), evictions=2, aborted=True, aborted_generation=4)
+    record = record_of(repair_write({BindingCondition.RETRY_REQUESTED}, facts(record=before), WORKLOAD))
+    assert (record.aborted, record.aborted_generation, record.clusters, record.evictions) == (False, None, (M1,), 2)
+
+
 def test_abort_is_recorded_after_the_end_of_a_nomination():
     template = CachedTemplate("t1", 1, TemplateKey(VOLCANO_JOB, "ml", "j"), generation=4, created_at=0)
     nominated = changed(WORKLOAD, nomination=Nomination(M1, 1, 0, {}))
