@@ -143,7 +143,8 @@ class Engine:
     def workload_changed(self, workload: Workload, now: int) -> None:
         """Add or update a workload, observed at *now*."""
         before = self.workloads.get(workload.uid)
-        workload = with_resize_before_eviction(before, with_rerun(before, workload))
+        workload = with_rerun(before, workload, is_accepted=self.has_accepted(workload.uid))
+        workload = with_resize_before_eviction(before, workload)
         workload = with_long_grace_period(before, with_placement_time(before, workload, now))
         workload = self._with_reserved_clusters(workload, now)
         if before == workload:

@@ -8,6 +8,7 @@ same way.
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
+from dataclasses import replace
 from typing import Final
 
 from controller.engine.plan import Assume, Evict
@@ -54,6 +55,8 @@ class ResizeTracker:
                 self.stop_timer(workload.uid, now)
                 if workload.uid not in workloads.moved:
                     workloads.accepted.add(workload.uid)
+                if workload.details.runs_after_finish and workload.uid in workloads.accepted:
+                    assume(replace(workload, details=replace(workload.details, runs_after_finish=False)), now)
                 continue
             if workload.uid not in self.not_fitting_since:
                 self.not_fitting_since[workload.uid] = now - self._spent_budget(workload.uid, now)

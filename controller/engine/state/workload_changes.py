@@ -31,12 +31,12 @@ def is_noop_update(before: Workload, workload: Workload) -> bool:
     return is_alike and not begins_start and has_same_charges(before, workload)
 
 
-def with_rerun(before: Workload | None, workload: Workload) -> Workload:
-    """Return *workload*, marked as resized while it runs again after it had finished (D7)."""
+def with_rerun(before: Workload | None, workload: Workload, *, is_accepted: bool) -> Workload:
+    """Return *workload*, marked as resized where it runs again after it had finished, until that is accepted (D7)."""
     if before is None or workload.state is not WorkloadState.ADMITTED or workload.admission is None:
         return workload
     ran_on = before.state is WorkloadState.FINISHED or (
-        before.details.runs_after_finish and before.admission is not None
+        before.details.runs_after_finish and before.admission is not None and not is_accepted
     )
     return replace(workload, details=replace(workload.details, runs_after_finish=True)) if ran_on else workload
 

@@ -246,7 +246,7 @@ class WorkloadDetails:
     eviction_retry_at: int = 0
     """The write of its eviction was rejected, and is not tried again before. Milliseconds."""
     runs_after_finish: bool = False
-    """It runs again after it had finished; set by ``Engine`` only."""
+    """It runs again after it had finished, and that is not accepted (D7); set by ``Engine`` only."""
     run_time_ms: int | None = None
     """The expected time from its admission to its end; ``None`` where unknown (O9)."""
     run_time_bounds_ms: tuple[int, ...] = ()
