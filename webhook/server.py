@@ -12,9 +12,6 @@ from webhook.settings import WebhookSettings
 
 log = structlog.get_logger(__name__)
 
-# Time for the answer to arrive after a refused body, which is not read to its end.
-_LINGERING_SECONDS = 0.5
-
 
 class Server(LimitedServer):
     """A limited server that also closes the connections of unauthorized callers."""
@@ -27,7 +24,6 @@ class Server(LimitedServer):
             max_connections=settings.max_connections,
             header_seconds=settings.header_seconds,
             keepalive_timeout=settings.keepalive_seconds,
-            lingering_time=_LINGERING_SECONDS,
         )
         self._client_names = client_names
 

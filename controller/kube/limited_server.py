@@ -22,6 +22,9 @@ from controller.kube.listener import HANDSHAKE_SECONDS, Handshakes, Listener, ab
 Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
 
 _MALFORMED_SECONDS = 60.0
+#: Time for the answer to arrive after a refused body, which is not read to its end. aiohttp retains a request for so
+#: long also where the caller has left, and such connections are not limited.
+_LINGERING_SECONDS = 0.5
 
 #: More than all limits of connections of a process together. Many container runtimes start a process with 1,024.
 _OPEN_FILES = 16_384
@@ -79,6 +82,7 @@ class LimitedServer(web.Server):
             access_log=None,
             logger=_logger,
             auto_decompress=False,
+            lingering_time=_LINGERING_SECONDS,
             **options,
         )
         self._listener: Listener | None = None

@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from controller.kube.limited_server import LimitedServer, MalformedRequestFilter
+from tests.waiting import poll
 
 MALFORMED = (
     b"GET /healthz HTTP/9.9.9\r\n\r\n",
@@ -88,6 +89,24 @@ async def test_busy_connection_is_not_closed_for_a_new_one():
         assert await (await connect(server)).readline() == b"HTTP/1.1 200 OK\r\n"
     for writer in writers:
         writer.close()
+    await server.close(seconds=1)
+
+
+async def test_request_of_a_caller_that_left_is_dropped():
+    async def handler(_):
+        return web.Response()
+
+    server = LimitedServer(handler, max_connections=2)
+    await server.listen("127.0.0.1", 0)
+    before = len(asyncio.all_tasks())
+    for _ in range(20):
+        reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+        writer.write(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nbody")
+        assert await reader.readline() == b"HTTP/1.1 200 OK\r\n"
+        writer.transport.abort()
+    await poll(
+        lambda: len(asyncio.all_tasks()) - before, "requests in memory", until=lambda count: count <= 0, seconds=5
+    )
     await server.close(seconds=1)
 
 
