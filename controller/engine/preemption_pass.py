@@ -14,14 +14,16 @@ from controller.engine.fairness.tournament import Head, SchedulableClass
 from controller.engine.placement.fit import free_after_evictions
 from controller.engine.plan import Evict, RecordUpdate
 from controller.engine.preemption import reclaim, search
+from controller.engine.preemption.attempt import SetAside
 from controller.engine.preemption.candidates import Victim
 from controller.engine.preemption.reclaim import TOPOLOGY_COOLDOWN_MS, PriorityPreemptionPolicy, ReclaimPolicy
-from controller.engine.preemption.search import PreemptionPlan, PreemptionPolicy, find_plan
+from controller.engine.preemption.search import PreemptionPlan, VictimSearch, find_plan
 from controller.engine.reasons import EvictionReason
 from controller.engine.state.cluster_state import earliest
+from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.resources import PODS, Resources, total
+from controller.engine.state.resources import EMPTY, PODS, Resources, add, elementwise_max, total
 from controller.engine.state.workloads import HyperJobGang, Nomination, Workload
 from controller.engine.steps import Steps
 
@@ -175,9 +177,10 @@ class PreemptionPass:
             and feasibilities
             and all(feasibility.needs_one_cluster for feasibility in feasibilities)
         ):
-            if self._fits_after_evictions(head, parts, charge):
+            set_aside = self._set_aside_from(head, charge)
+            if self._fits_after_evictions(head, parts, charge, set_aside):
                 return None
-            plan = self._find_plan(head, parts, charge)
+            plan = self._find_plan(head, parts, charge, set_aside)
             if plan is not None and not self._are_estimates_settled(plan[0]):
                 plan = None
             may_succeed_later = not self._stays_within_fair_share(head.leaf, charge)
@@ -185,41 +188,45 @@ class PreemptionPass:
             self._failed.update(self._classes_tried_with(head))
         return plan
 
-    def _find_plan(self, head: Head, parts: Sequence[Workload], charge: Resources) -> FoundPlan:
+    def _set_aside_from(self, head: Head, charge: Resources) -> SetAside:
+        """Return what is set aside by the reservations that bind *head* with *charge*."""
+        by_cluster, by_queue = dict[ClusterName, Resources](), dict[QueueName, Resources]()
+        reservations = self._context.active_reservations()
+        for reservation in reservations.binding(head.workload, charge) if reservations is not None else ():
+            for cluster, due in reservation.charges_by_cluster.items():
+                by_cluster[cluster] = add(by_cluster.get(cluster, EMPTY), due)
+            for queue, due in reservation.charges_by_queue.items():
+                by_queue[queue] = elementwise_max(by_queue.get(queue, EMPTY), due)
+        return SetAside(by_cluster, by_queue)
+
+    def _find_plan(self, head: Head, parts: Sequence[Workload], charge: Resources, set_aside: SetAside) -> FoundPlan:
         """Return a plan by reclaim, or else by preemption (P2)."""
         if self._may_reclaim(head, charge):
             candidates = reclaim.reclaim_candidates(self._policy.reclaim, self._shares, head, charge, self._candidates)
-            plan = self._search(
-                head,
-                parts,
-                self._past_min_runtime(candidates, reclaiming=True),
-                ReclaimPolicy(self._admission.borrowing),
-            )
+            victims = self._past_min_runtime(candidates, reclaiming=True)
+            reclaim_policy = ReclaimPolicy(self._admission.borrowing)
+            plan = self._search(head, parts, VictimSearch(victims, reclaim_policy, set_aside))
             if plan is not None:
                 return plan, EvictionReason.RECLAIMED
         if self._policy.preemption.enabled:
             candidates = reclaim.preemption_candidates(self._policy.preemption, parts, self._candidates)
-            plan = self._search(
-                head,
-                parts,
-                self._past_min_runtime(candidates, reclaiming=False),
-                PriorityPreemptionPolicy(self._admission.borrowing),
-            )
+            victims = self._past_min_runtime(candidates, reclaiming=False)
+            preemption_policy = PriorityPreemptionPolicy(self._admission.borrowing)
+            plan = self._search(head, parts, VictimSearch(victims, preemption_policy, set_aside))
             if plan is not None:
                 return plan, EvictionReason.PREEMPTED
         return None
 
-    def _search(
-        self, head: Head, parts: Sequence[Workload], victims: Sequence[Victim], policy: PreemptionPolicy
-    ) -> PreemptionPlan | None:
-        if not victims:
+    def _search(self, head: Head, parts: Sequence[Workload], victim_search: VictimSearch) -> PreemptionPlan | None:
+        if not victim_search.candidates:
             return None
         if len(parts) > 1:
-            return search.find_gang_plan(self._shares, head, self._gang_parts(parts), candidates=victims, policy=policy)
+            return search.find_gang_plan(self._shares, head, self._gang_parts(parts), victim_search)
         names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
         cluster_states = [self._context.cluster_usage.cluster_state(name) for name in names]
-        self._context.feasibility_cache.steps += len(cluster_states) * _STEPS_PER_CLUSTER + len(victims)
-        return find_plan(self._shares, head, cluster_states, candidates=victims, policy=policy)
+        self._context.feasibility_cache.steps += len(cluster_states) * _STEPS_PER_CLUSTER
+        self._context.feasibility_cache.steps += len(victim_search.candidates)
+        return find_plan(self._shares, head, cluster_states, victim_search)
 
     def _are_estimates_settled(self, plan: PreemptionPlan) -> bool:
         """Return whether the estimators of clusters that *plan* evicts nothing from have answered; query them if not.
@@ -238,16 +245,25 @@ class PreemptionPass:
     def _gang_parts(self, parts: Sequence[Workload]) -> search.GangParts:
         return search.GangParts(parts, self._context.pending, self._context.feasibility_cache)
 
-    def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
-        """Return whether the head fits once the evictions in progress have finished."""
-        if self._shares.quota.refusal(head.leaf, charge) is not None:
+    def _fits_after_evictions(
+        self, head: Head, parts: Sequence[Workload], charge: Resources, set_aside: SetAside
+    ) -> bool:
+        """Return whether the head fits beside what is *set_aside* once the evictions in progress have finished."""
+        quota = self._shares.quota
+        if quota.refusal(head.leaf, charge) is not None or not set_aside.leaves_quota(head.leaf, charge, quota):
             return False
         if len(parts) > 1:
-            return self._gang_parts(parts).assign_clusters() is not None
+            return self._gang_parts(parts).assign_clusters(set_aside) is not None
         names = self._context.feasibility_cache.get(head.workload_class.requirements).candidates.names
         states = (self._context.cluster_usage.cluster_state(name) for name in names)
         requirements = head.workload_class.requirements
-        return any(free_after_evictions(state, with_estimates=True).fits(requirements) for state in states)
+        capacities = (
+            free_after_evictions(state, with_estimates=True).without(set_aside.by_cluster[state.name])
+            if state.name in set_aside.by_cluster
+            else free_after_evictions(state, with_estimates=True)
+            for state in states
+        )
+        return any(capacity.fits(requirements) for capacity in capacities)
 
     def _may_reclaim(self, head: Head, charge: Resources) -> bool:
         """Return whether *charge* is within the head's fair share and no cluster has changed its readiness recently."""

@@ -23,8 +23,10 @@ from controller.engine.state.resources import (
     PODS,
     Resources,
     add,
+    elementwise_min,
     first_insufficient,
     fits,
+    positive,
     scale,
     subtract,
     total,
@@ -169,17 +171,27 @@ def free_after_evictions(
 
 
 def required_after_evictions(
-    requirements: SchedulingRequirements, cluster_state: ClusterState, *, is_evicted_from: bool = True
+    requirements: SchedulingRequirements,
+    cluster_state: ClusterState,
+    reserved: Resources | None = None,
+    *,
+    is_evicted_from: bool = True,
 ) -> Resources:
-    """Return what must be free on a cluster after evictions for a workload with *requirements* (D11, O11).
+    """Return what must be free on a cluster after evictions for a workload with *requirements* (D11, O6, O11).
 
-    *is_evicted_from*: some of the evicted workloads run there.
+    Of what is *reserved* for others there, what is free before the evictions. *is_evicted_from*: some of the evicted
+    workloads run there.
     """
-    in_advance, requested = cluster_state.in_advance, requirements.requests
-    if in_advance is None or not in_advance.binds(requirements.amounts_reserved_by):
-        return requested if cluster_state.nominated else requirements.gang_requests
-    in_advance = in_advance.without_releases if is_evicted_from else in_advance
-    set_aside = in_advance.set_aside(requirements.amounts_reserved_by)
+    in_advance, set_aside = cluster_state.in_advance, EMPTY
+    if in_advance is not None and in_advance.binds(requirements.amounts_reserved_by):
+        in_advance = in_advance.without_releases if is_evicted_from else in_advance
+        set_aside = in_advance.set_aside(requirements.amounts_reserved_by)
+    elif not cluster_state.nominated and reserved is None:
+        return requirements.gang_requests
+    if reserved is not None:
+        free = positive(subtract(cluster_state.headroom_after_evictions, set_aside))
+        set_aside = add(set_aside, elementwise_min(reserved, free))
+    requested = requirements.requests
     return add(requested, {name: set_aside[name] for name in set_aside if requested.get(name, 0) > 0})
 
 

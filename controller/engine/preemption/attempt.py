@@ -5,7 +5,7 @@ Evictions in progress are assumed to have finished. An attempt changes no usage.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from controller.engine.fairness.borrowing import BorrowingPolicy
 from controller.engine.fairness.shares import QueueShares
@@ -15,9 +15,10 @@ from controller.engine.preemption.candidates import Rank as VictimRank
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
-from controller.engine.state.hierarchy import QueueName
+from controller.engine.state.hierarchy import Node, QueueName
 from controller.engine.state.pending import WorkloadClass
-from controller.engine.state.resources import Resources, add, scale, total
+from controller.engine.state.quota import Quota
+from controller.engine.state.resources import EMPTY, Resources, add, scale, total
 from controller.engine.state.workloads import SchedulingRequirements
 
 SelectionRank = tuple[int, VictimRank]
@@ -41,6 +42,31 @@ class Shortage:
     def resources(self) -> frozenset[str]:
         """Return all missing resources."""
         return frozenset({*self.clusters, *self.quota})
+
+
+class SetAside(NamedTuple):
+    """What head reservations set aside from a preemptor (O6)."""
+
+    by_cluster: Mapping[ClusterName, Resources]
+    by_queue: Mapping[QueueName, Resources]
+
+    def required_quota(self, leaf: Node, charge: Resources, quota: Quota) -> list[tuple[Node, str, int]]:
+        """Return how much must be free on the path of *leaf*: *charge*, beside what is free now and set aside."""
+        return [
+            (node, name, charge[name] + min(due, max(_free_quota(quota, node, name), 0)))
+            for node in leaf.path()
+            for name, due in self.by_queue.get(node.name, EMPTY).items()
+            if due > 0 and charge.get(name, 0) > 0 and node.limits_resource(name)
+        ]
+
+    def leaves_quota(self, leaf: Node, charge: Resources, quota: Quota) -> bool:
+        """Return whether *charge* fits the queues on the path of *leaf* beside what is set aside."""
+        required = self.required_quota(leaf, charge, quota)
+        return all(amount <= _free_quota(quota, node, name) for node, name, amount in required)
+
+
+def _free_quota(quota: Quota, node: Node, resource: str) -> int:
+    return quota.limits[node.name].limit.get(resource, 0) - quota.usage(node.name, resource)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +101,7 @@ class PreemptionAttempt:
         head: Head,
         workload_classes: Sequence[WorkloadClass],
         targets: Mapping[ClusterName, ClusterTarget],
+        set_aside: SetAside,
     ) -> None:
         self.queue_shares = queue_shares
         self.head = head
@@ -86,6 +113,8 @@ class PreemptionAttempt:
         self.evaluated: dict[object, tuple[bool, int]] = {}
         """For each kind of victims, whether the policy allows one next, and its tier; until the selection changes."""
         self._targets = targets
+        self._set_aside = set_aside
+        self._required_quota = set_aside.required_quota(head.leaf, self.charge, self.quota)
         self._requested = {name: amounts for name, (_, amounts, _) in targets.items()}
         self._free = {name: cluster_state.headroom_after_evictions for name, (cluster_state, *_) in targets.items()}
         self.initial_shortage = self.shortage()
@@ -93,7 +122,7 @@ class PreemptionAttempt:
 
     def without_victims(self) -> "PreemptionAttempt":
         """Return the same attempt without any selected victim."""
-        return PreemptionAttempt(self.queue_shares, self.head, self.workload_classes, self._targets)
+        return PreemptionAttempt(self.queue_shares, self.head, self.workload_classes, self._targets, self._set_aside)
 
     def free_capacity(self, cluster_state: ClusterState) -> FreeCapacity:
         """Return the free capacity of a cluster after the selected evictions."""
@@ -120,6 +149,9 @@ class PreemptionAttempt:
         for fault in self.quota.violations(self.head.leaf, self.charge):
             if fault.resource is not None and fault.queue is not None:
                 queues_by_resource.setdefault(fault.resource, set()).add(QueueName(fault.queue))
+        for node, name, required in self._required_quota:
+            if required > _free_quota(self.quota, node, name):
+                queues_by_resource.setdefault(name, set()).add(node.name)
         clusters_by_resource: dict[str, set[ClusterName]] = {}
         for cluster, requested in self._requested.items():
             for name, amount in requested.items():

@@ -20,7 +20,7 @@ from controller.engine.placement.fit import (
     units_of,
 )
 from controller.engine.placement.part_order import PartOrder, PartSorter
-from controller.engine.preemption.attempt import PreemptionAttempt, RankedVictims, SelectionRank, Shortage
+from controller.engine.preemption.attempt import PreemptionAttempt, RankedVictims, SelectionRank, SetAside, Shortage
 from controller.engine.preemption.candidates import Victim
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
@@ -41,6 +41,16 @@ class PreemptionPolicy(Protocol):
 
     def accepts(self, attempt: PreemptionAttempt) -> bool:
         """Return whether the selected victims may be evicted together."""
+
+
+class VictimSearch(NamedTuple):
+    """The victims to select from, and the rules."""
+
+    candidates: Sequence[Victim]
+    """Sorted by rank."""
+    policy: PreemptionPolicy
+    set_aside: SetAside
+    """What of the free quota and capacity must stay free."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,27 +75,19 @@ class PreemptionPlan:
 
 
 def find_plan(
-    queue_shares: QueueShares,
-    head: Head,
-    cluster_states: Sequence[ClusterState],
-    *,
-    candidates: Sequence[Victim],
-    policy: PreemptionPolicy,
+    queue_shares: QueueShares, head: Head, cluster_states: Sequence[ClusterState], victim_search: VictimSearch
 ) -> PreemptionPlan | None:
-    """Return the best plan that admits *head* on one of *cluster_states*; ``None`` where there is none.
-
-    *candidates* are sorted by rank.
-    """
+    """Return the best plan that admits *head* on one of *cluster_states*; ``None`` where there is none."""
+    candidates, policy, set_aside = victim_search
     requirements = head.workload_class.requirements
     units = units_of(total(cluster_state.allocatable for cluster_state in cluster_states), requirements)
     by_cluster = _by_cluster(candidates)
     plans = []
-    for equivalent in _equivalent_clusters(head, cluster_states):
+    for equivalent in _equivalent_clusters(head, cluster_states, set_aside):
         cluster_state = equivalent[0]
-        required = required_after_evictions(requirements, cluster_state)
-        attempt = PreemptionAttempt(
-            queue_shares, head, [head.workload_class], {cluster_state.name: (cluster_state, required, [requirements])}
-        )
+        required = required_after_evictions(requirements, cluster_state, set_aside.by_cluster.get(cluster_state.name))
+        targets = {cluster_state.name: (cluster_state, required, [requirements])}
+        attempt = PreemptionAttempt(queue_shares, head, [head.workload_class], targets, set_aside)
         victims = RankedVictims(candidates, by_cluster.get(cluster_state.name, ()))
         if select_victims(attempt, victims, policy):
             best, name = min(
@@ -114,11 +116,14 @@ def select_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: P
     return _select_before_evaluating(attempt, victims, policy) and attempt.accepts_pods()
 
 
-def _equivalent_clusters(head: Head, cluster_states: Sequence[ClusterState]) -> list[list[ClusterState]]:
+def _equivalent_clusters(
+    head: Head, cluster_states: Sequence[ClusterState], set_aside: SetAside
+) -> list[list[ClusterState]]:
     """Return clusters grouped by equal victim search: all that fit without evictions, then each other one alone."""
     requirements, fitting, others = head.workload_class.requirements, list[ClusterState](), list[list[ClusterState]]()
     for cluster_state in cluster_states:
-        if free_after_evictions(cluster_state, EMPTY, with_estimates=True).fits(requirements):
+        capacity = free_after_evictions(cluster_state, EMPTY, with_estimates=True)
+        if cluster_state.name not in set_aside.by_cluster and capacity.fits(requirements):
             fitting.append(cluster_state)
         else:
             others.append([cluster_state])
@@ -286,18 +291,11 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
 
 
 def find_gang_plan(
-    queue_shares: QueueShares,
-    head: Head,
-    parts: "GangParts",
-    *,
-    candidates: Sequence[Victim],
-    policy: PreemptionPolicy,
+    queue_shares: QueueShares, head: Head, parts: "GangParts", victim_search: VictimSearch
 ) -> PreemptionPlan | None:
-    """Return a plan that admits all *parts*; ``None`` where there is none.
-
-    *candidates* are sorted by rank.
-    """
-    assigned = parts.assign_clusters(candidates)
+    """Return a plan that admits all *parts*; ``None`` where there is none."""
+    candidates, policy, set_aside = victim_search
+    assigned = parts.assign_clusters(set_aside, candidates)
     if assigned is None:
         return None
     cluster_of = {part.uid: name for name, cluster in assigned.clusters.items() for part in cluster.parts}
@@ -309,6 +307,7 @@ def find_gang_plan(
             name: (cluster.cluster_state, cluster.requested, [part.requirements for part in cluster.parts])
             for name, cluster in assigned.clusters.items()
         },
+        set_aside,
     )
     on_clusters = [
         victim
@@ -323,7 +322,9 @@ def find_gang_plan(
 class ClusterAfterEvictions:
     """A cluster after the eviction of its first victim candidates."""
 
-    def __init__(self, cluster_state: ClusterState, victims: Sequence[tuple[int, Resources]]) -> None:
+    def __init__(
+        self, cluster_state: ClusterState, victims: Sequence[tuple[int, Resources]], reserved: Resources | None
+    ) -> None:
         self.cluster_state = cluster_state
         self.parts: list[Workload] = []
         """Parts assigned to the cluster."""
@@ -331,6 +332,7 @@ class ClusterAfterEvictions:
         """What must be free at once for these parts, including what is reserved in advance."""
         self._free = cluster_state.headroom_after_evictions
         self._victims = victims
+        self._reserved = reserved
         self._evicted = 0
         self._assigned: Resources = EMPTY
 
@@ -363,7 +365,9 @@ class ClusterAfterEvictions:
         self._free = subtract(free, requirements.requests)
 
     def _required(self, requirements: SchedulingRequirements) -> Resources:
-        return required_after_evictions(requirements, self.cluster_state, is_evicted_from=bool(self._victims))
+        return required_after_evictions(
+            requirements, self.cluster_state, self._reserved, is_evicted_from=bool(self._victims)
+        )
 
     def _evictions_needed(self, requirements: SchedulingRequirements) -> tuple[int, Resources] | None:
         """Return how many candidates must be evicted for *requirements*, and what is free then."""
@@ -395,19 +399,22 @@ class GangParts:
         self._sorter = PartSorter(parts, pending, feasibility_cache)
         self._feasibility_cache = feasibility_cache
 
-    def assign_clusters(self, candidates: Iterable[Victim] = ()) -> GangAssignment | None:
+    def assign_clusters(self, set_aside: SetAside, candidates: Iterable[Victim] = ()) -> GangAssignment | None:
         """Return clusters for all parts after evicting *candidates*; ``None`` if they fit in no order."""
         victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
         for number, victim in enumerate(candidates):
             for cluster_charge in victim.cluster_charges:
                 victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
-        assigned = self._assign(self._parts, victims)
+        assigned = self._assign(self._parts, victims, set_aside)
         if assigned is not None or self._sorter.has_equal_parts:
             return assigned
-        return self._assign(self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST), victims)
+        return self._assign(self._sorter.in_order(PartOrder.MOST_CONSTRAINED_FIRST), victims, set_aside)
 
     def _assign(
-        self, parts: Sequence[Workload], victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]]
+        self,
+        parts: Sequence[Workload],
+        victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]],
+        set_aside: SetAside,
     ) -> GangAssignment | None:
         """Return clusters for *parts*, which are placed in this order."""
         states = self._feasibility_cache.cluster_usage
@@ -417,7 +424,8 @@ class GangParts:
             names = self._feasibility_cache.get(requirements).candidates.names
             for name in names:
                 if name not in clusters:
-                    clusters[name] = ClusterAfterEvictions(states.cluster_state(name), victims.get(name, ()))
+                    reserved = set_aside.by_cluster.get(name)
+                    clusters[name] = ClusterAfterEvictions(states.cluster_state(name), victims.get(name, ()), reserved)
             orders = (clusters[name].rank(requirements) for name in names)
             best = min((order for order in orders if order is not None), default=None)
             if best is None:

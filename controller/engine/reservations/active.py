@@ -9,6 +9,7 @@ within theirs. ``head`` grants and expires them.
 from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from itertools import takewhile
 
 from controller.engine.fairness.shares import QueueShares
 from controller.engine.placement.feasibility_cache import Feasibility, ReservedCapacity
@@ -102,6 +103,20 @@ class ActiveReservations:
             if isinstance(self._choose(self._index.member(slot), self._reservations), Choice):
                 usable |= 1 << slot
         return usable
+
+    def binding(self, workload: Workload, charge: Resources) -> list[JointReservation]:
+        """Return the reservations that bind a preemptor; of one with a reservation the older ones.
+
+        They bind it also where it would end in time, because it starts only after its victims have stopped.
+        """
+        older = takewhile(
+            lambda item: workload.uid not in item[0].requirements, zip(self._reservations, self._exceeding, strict=True)
+        )
+        return [
+            reservation
+            for reservation, is_exceeding in older
+            if self._may_bind(reservation, workload, charge, is_exceeding=is_exceeding)
+        ]
 
     def resolve(
         self, workload: Workload, feasibility: Feasibility, choice: Choice, quota: Quota | None = None
