@@ -117,6 +117,7 @@ class Nominations:
         """Return where a nominated workload fits: on its nominated cluster, else on any candidate.
 
         Nominations *younger* than its own were made in addition to it, so they do not bind it on its cluster (P5).
+        Elsewhere head reservations do.
         """
         feasibility = self._feasibility_cache.get(workload.requirements)
         if any(quota.refusal(quota.tree.nodes[workload.queue], nomination.requests) is not None for quota in quotas):
@@ -130,11 +131,25 @@ class Nominations:
             )
             for name in feasibility.candidates.names
         ]
-        for candidates in ([capacity for capacity in capacities if capacity.name == nomination.cluster], capacities):
-            choice = choose_clusters(workload.requirements, candidates, feasibility.candidates.copies)
-            if isinstance(choice, Choice):
-                return choice
-        return None
+        nominated = [capacity for capacity in capacities if capacity.name == nomination.cluster]
+        choice = choose_clusters(workload.requirements, nominated, feasibility.candidates.copies)
+        if not isinstance(choice, Choice):
+            reserved = self._reserved_elsewhere(workload, nomination)
+            capacities = [_without_reserved(capacity, reserved) for capacity in capacities]
+            choice = choose_clusters(workload.requirements, capacities, feasibility.candidates.copies)
+        return choice if isinstance(choice, Choice) else None
+
+    def _reserved_elsewhere(self, workload: Workload, nomination: Nomination) -> Mapping[ClusterName, Resources]:
+        """Return what head reservations of others set aside on clusters other than the nominated one."""
+        reserved = dict[ClusterName, Resources]()
+        for other in self._workloads.with_reservation.values():
+            if other.reservation is None or (other.gang is not None and other.gang == workload.gang):
+                continue
+            for cluster_charge in other.reservation.cluster_charges:
+                name = cluster_charge.cluster
+                if name != nomination.cluster:
+                    reserved[name] = add(reserved.get(name, EMPTY), cluster_charge.charge)
+        return reserved
 
     def _is_infeasible(
         self, parts: NominatedParts, younger: Mapping[ClusterName, Resources], policy: Policy, now: int
@@ -162,13 +177,14 @@ class Nominations:
         for workload, nomination in parts:
             node = quota.tree.nodes[workload.queue]
             names = self._feasibility_cache.get(workload.requirements).candidates.names
-            own = younger.get(nomination.cluster, EMPTY)
-            capacities = (
+            own, reserved = younger.get(nomination.cluster, EMPTY), self._reserved_elsewhere(workload, nomination)
+            after_evictions = (
                 _free_after_evictions_for_nominated(
                     self._cluster_usage.cluster_state(name), own if name == nomination.cluster else EMPTY
                 )
                 for name in sorted(names, key=lambda name: name != nomination.cluster)
             )
+            capacities = (_without_reserved(capacity, reserved) for capacity in after_evictions)
             fitting = next((capacity.name for capacity in capacities if capacity.fits(workload.requirements)), None)
             if fitting is None or quota.refusal(node, nomination.requests) is not None:
                 break
@@ -198,6 +214,10 @@ def set_aside(amounts: dict[ClusterName, Resources], parts: NominatedParts) -> N
     """Add to *amounts* what the nominations of *parts* set aside on their clusters."""
     for _, nomination in parts:
         amounts[nomination.cluster] = add(amounts.get(nomination.cluster, EMPTY), nomination.requests)
+
+
+def _without_reserved(capacity: FreeCapacity, reserved: Mapping[ClusterName, Resources]) -> FreeCapacity:
+    return capacity.without(reserved[capacity.name]) if capacity.name in reserved else capacity
 
 
 def _free_capacity_for_nominated(cluster_state: ClusterState, retained: Resources, younger: Resources) -> FreeCapacity:
