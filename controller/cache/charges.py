@@ -89,7 +89,7 @@ def remaining(
     leaving: WorkloadRequests | None = None,
     placeable_until: int | None = None,
 ) -> Admission | None:
-    """Return what a suspended workload still holds on clusters that it has not left, ``None`` if it has left all.
+    """Return what a pending workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). Until
     then the cluster runs what is *leaving*, whatever its template requests now. A workload that was evicted before

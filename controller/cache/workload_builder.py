@@ -173,7 +173,7 @@ def build_workload(
     )
     unmapped = context.requests.unmapped_claim(template)
     hyperjob_membership = resolve_membership(template, context.hyperjobs)
-    leaving = context.dispatched_requests.leaving_requests(binding.uid) if binding.is_suspended else None
+    leaving = context.dispatched_requests.leaving_requests(binding.uid)
     inputs = _Inputs(binding, template, requests, queue, local_state, hyperjob_membership, leaving, unmapped)
     status = _with_local_state(_with_record(inputs, _observed_status(inputs)), local_state)
     conditions = frozenset(
@@ -414,8 +414,9 @@ def _unsuspended_status(inputs: _Inputs) -> _Status:
         condition = BindingCondition.ADOPTED if record is None else BindingCondition.RESUMED_BY_OTHERS
         return _Status(WorkloadState.ADMITTED, charges.adopted(binding, requests), conditions=(condition,))
     if record and record.admits:
-        # Karmada ignores it because it has no policy: D9 does not charge it.
-        return _Status(WorkloadState.PENDING, conditions=(BindingCondition.ADMITTED_WITHOUT_POLICY,))
+        # Karmada ignores it because it has no policy: D9 charges it only where it has not stopped yet.
+        left = charges.remaining(binding, requests, leaving=inputs.leaving)
+        return _Status(WorkloadState.PENDING, left, conditions=(BindingCondition.ADMITTED_WITHOUT_POLICY,))
     if binding.decode_error:
         # It may be suspended but unreadable.
         return _Status(WorkloadState.PENDING)

@@ -180,6 +180,14 @@ def test_pending_workload_is_charged_until_it_has_stopped(raw_binding, condition
     assert remarks == conditions
 
 
+@pytest.mark.parametrize("still_there", [{"phases": {"m1": "Running"}}, {"spec": LEAVING_M1}], ids=["reported", "task"])
+def test_workload_without_policy_is_charged_until_it_stopped(still_there):
+    workload, remarks = workload_and_conditions(admitted(meta=UNMATCHED, **still_there))
+    assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.NO_MATCHING_POLICY)
+    assert charged(workload) == {"m1": ONE}
+    assert remarks == {Condition.ADMITTED_WITHOUT_POLICY}
+
+
 @pytest.mark.parametrize(
     ("raw_binding", "reason", "conditions"),
     [
