@@ -27,6 +27,7 @@ from controller.cache.objects import (
     CachedPriorityClass,
     CachedQueue,
     CachedTemplate,
+    StatusReason,
     TemplateKey,
     is_aborted,
     left_clusters,
@@ -88,7 +89,7 @@ class Store(ObjectCollections):
         self.on_name_collision: list[Callable[[CachedTemplate, CachedBinding], None]] = []
         """Called with a Volcano Job that cannot get a binding, and the binding that has its name."""
         self.on_status_removed: list[Callable[[TemplateKey], None]] = []
-        """Called with a Volcano Job that has lost the status that the controller had written."""
+        """Called with a Volcano Job that has lost the status that the controller, or its clusters, had written."""
         self.on_error: list[Callable[[WorkloadUid, Exception], None]] = []
         """Called with a workload that cannot be built: it keeps its charge and is not admitted for a while."""
         self.with_run_time: Callable[[Workload], Workload] | None = None
@@ -570,7 +571,7 @@ class Store(ObjectCollections):
         self.unbound_jobs.update(template, is_unbound=is_job and not self._uids_by_template.of(template))
 
     def _template_changed(self, before: CachedTemplate | None, after: CachedTemplate | None) -> None:
-        if before is not None and after is not None and before.published_reason and after.published_reason == "":
+        if before is not None and after is not None and _has_lost_reason(before, after):
             for on_removed in self.on_status_removed:
                 on_removed(after.key)
         if before is not None and after is not None and before.differs_in_status_only(after):
@@ -626,6 +627,12 @@ class Store(ObjectCollections):
                 if uses_default or not changed.isdisjoint(names):
                     self._mark_templates_changed([template.key])
         self._changed_classes.clear()
+
+
+def _has_lost_reason(before: CachedTemplate, after: CachedTemplate) -> bool:
+    """Return whether the status of a Volcano Job may show its pending reason now, and did not or does no longer."""
+    was_removed = bool(before.published_reason) and after.published_reason == ""
+    return was_removed or (before.published_reason is None and after.published_reason == StatusReason.EVICTED)
 
 
 def _workload_settings(configuration: VolcanoGlobalConfiguration) -> tuple[object, ...]:

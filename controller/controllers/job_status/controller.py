@@ -146,7 +146,10 @@ class JobStatusController:
             self._queue(binding.template, refused_status(binding, self._clock()))
 
     def _on_status_removed(self, key: TemplateKey) -> None:
-        """Queue the pending reason again: with each change of a job that ran before, Karmada removes its status."""
+        """Queue the pending reason again: with each change of a job that ran before, Karmada removes its status.
+
+        Its stale status may have been corrected after the reason was dropped, for example where others placed the job.
+        """
         binding, engine = self._store.binding_of(key), self._dependencies.engine()
         workload = engine.workloads.get(binding.uid) if binding is not None else None
         if workload is None or workload.state is not WorkloadState.PENDING:

@@ -14,6 +14,7 @@ from controller.cache.store import Store
 from controller.controllers.job_status import controller as job_status
 from controller.controllers.job_status.controller import JobStatusController, JobStatusDependencies
 from controller.controllers.job_status.pending_status import PendingStatus, admitted_status
+from controller.engine.plan import Wait
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.hierarchy import QueueName
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadState, WorkloadUid
@@ -121,7 +122,14 @@ def test_refused_job_gets_a_status_after_karmada_has_removed_it(leads_later):
     assert at >= 2
 
 
-def test_pending_reason_that_karmada_removed_is_written_again():
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        pytest.param({"phase": "Pending", "reason": "QueueNotFound"}, {}, id="karmada-removed-it"),
+        pytest.param({"phase": "Running"}, {"phase": "Pending", "reason": "Evicted"}, id="stale-status-was-corrected"),
+    ],
+)
+def test_pending_reason_is_written_after_another_status(before, after):
     """Karmada removes the status of an evicted job with each change of its labels, for example by a GitOps tool."""
 
     async def main() -> ValidatingApi:
@@ -133,18 +141,23 @@ def test_pending_reason_that_karmada_removed_is_written_again():
             api, store, dependencies(engine=lambda: engine), clock=lambda: int(loop.time() * 1000)
         )
         running = loop.create_task(controller.run())
-        published = msgspec.json.decode(objects.job(version=1))
-        published["status"] = {"state": {"phase": "Pending", "reason": "QueueNotFound"}}
-        upsert(store, ("jobs", msgspec.json.encode(published)), ("bindings", objects.binding()))
+        upsert(store, ("jobs", job_with_state(1, before)), ("bindings", objects.binding()))
+        controller.on_waits([Wait(workload, refusal, 1)])
         await asyncio.sleep(30)
         assert not api.attempts
-        upsert(store, ("jobs", objects.job(version=2)))
+        upsert(store, ("jobs", job_with_state(2, after)))
         await asyncio.sleep(30)
         running.cancel()
         return api
 
     api = simulate(main, 1)
     assert (api.written.split("/")[-2], len(api.attempts)) == ("j1", 1)
+
+
+def job_with_state(version: int, state: dict[str, str]) -> bytes:
+    """Return a job with *state* in its status."""
+    job = msgspec.json.decode(objects.job(version=version))
+    return msgspec.json.encode({**job, "status": {"state": state}})
 
 
 def attempts_of(*statuses: tuple[float, str], busy_until: float = 0, cleared_at: float = 20) -> list[float]:
