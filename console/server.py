@@ -37,6 +37,8 @@ _MAX_PARAMETERS = 20
 _FIRST_REQUEST_SECONDS, _KEEPALIVE_SECONDS = 10, 20
 #: Rights of open streams are reviewed in this interval; with the lifetime of cached answers less than a minute.
 _REVIEW_SECONDS = 15.0
+#: Namespaces that a stream knows to be denied, so that a page that stays open for weeks does not collect all of them.
+_MAX_DENIED = 1_000
 _STREAM_WRITE_SECONDS = 10
 #: Interval of trying again to update a page of a user whose rate is used up.
 _BEHIND_SECONDS = 1.0
@@ -300,7 +302,8 @@ class ConsoleServer:
             user = await self._identity.user(request)
             fresh = await self._renders.rights.reader(user)
             # What was denied stays denied until the page is loaded again: reviews of many open pages would be too many.
-            fresh.namespaces = {name: False for name, allowed in reader.namespaces.items() if not allowed}
+            denied = [name for name, allowed in reader.namespaces.items() if not allowed]
+            fresh.namespaces = dict.fromkeys(denied[-_MAX_DENIED:], False)
             fresh.unknown.update((name, None) for name, allowed in reader.namespaces.items() if allowed)
             await self._renders.rights.review(user, fresh)
         except (RefusedError, ApiError, msgspec.MsgspecError):

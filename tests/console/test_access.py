@@ -577,6 +577,19 @@ async def test_open_stream_reviews_again_only_what_was_granted(tmp_path, monkeyp
         stream.close()
 
 
+async def test_denied_namespaces_of_an_open_stream_are_bounded(console, monkeypatch):
+    monkeypatch.setattr("console.server._MAX_DENIED", 100)
+    reader = await console.renders.rights.reader(User("one"))
+    request = make_mocked_request("GET", "/events", headers={"Authorization": "Bearer one"})
+    for update in range(10):
+        reader.namespaces |= {"one": True, **{f"ns-{update}-{number}": False for number in range(50)}}
+        reader = await console.server._reviewed(request, reader)
+    assert reader.namespaces == {
+        "one": True,
+        **{f"ns-{update}-{number}": False for update in (8, 9) for number in range(50)},
+    }
+
+
 async def test_revoked_token_closes_the_stream(console, monkeypatch):
     monkeypatch.setattr("console.server._REVIEW_SECONDS", 0.2)
     stream = await console.get("/events?path=/", "op")
