@@ -139,7 +139,13 @@ class EventQueue:
                 return message
         messages.put(message)
         self._turns.setdefault(message.namespace)
+        if dropped is not None and not self._has_messages(dropped.namespace):
+            # Nothing is written, and so no turn ends, while the API server does not answer.
+            del self._turns[dropped.namespace]
         return dropped
+
+    def _has_messages(self, namespace: str) -> bool:
+        return bool(self._urgent.count(namespace) or self._normal.count(namespace))
 
     def contains(self, message: EventMessage) -> bool:
         """Return whether a message with the same key is queued."""
@@ -151,7 +157,7 @@ class EventQueue:
             namespace, _ = self._turns.popitem(last=False)
             message = self._urgent.pop(namespace) or self._normal.pop(namespace)
             if message is not None:
-                if self._urgent.count(namespace) or self._normal.count(namespace):
+                if self._has_messages(namespace):
                     self._turns[namespace] = None
                 return message
         return None

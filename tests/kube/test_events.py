@@ -12,6 +12,7 @@ from controller.kube.client import Api
 from controller.kube.event_recorder import EventQueue, EventRecorder, RecorderOptions
 from controller.kube.events import EventMessage, Reference, build_events, observed_count, series_patch
 from controller.reporting.metrics import ControllerMetrics
+from tests.retained import retained
 from tests.scripted_server import ScriptedServer, answering, refusing, scripted_server
 from tests.waiting import poll
 
@@ -101,6 +102,15 @@ def test_full_queue_drops_messages_of_the_largest_namespace(topic):
     others = [in_namespace("other", f"o{number}", topic) for number in range(3)]
     assert [queue.put(event_message) for event_message in others] == [flood[0], flood[1], others[2]]
     assert popped(queue) == [f"{uid} {topic}" for uid in ("h2", "o0", "h3", "o1")]
+
+
+def test_full_queue_forgets_namespaces_of_dropped_messages():
+    queue = EventQueue(2)
+    for number in range(100):
+        queue.put(in_namespace(f"ns-{number}", "a"))
+    assert retained([queue])["EventQueue._turns"] == 2
+    assert [queue.pop().namespace for _ in range(2)] == ["ns-98", "ns-99"]
+    assert queue.pop() is None
 
 
 def written(note: str = "waits", *, instance: str = "me", regarding=(JOB, BINDING)) -> list[dict[str, Any]]:
