@@ -45,19 +45,25 @@ def quiet():
     structlog.configure(**before)
 
 
-def digests(*, jobs: str, hash_seed: str) -> list[str]:
+def digests(*options: str, jobs: str, hash_seed: str) -> list[str]:
     """Return the digests of two runs, in so many processes."""
     environment = {**os.environ, "PYTHONHASHSEED": hash_seed, "PYTHONPATH": os.pathsep.join(sys.path)}
-    flags = ("--seed", "4", "--runs", "2", "--activity", "4", "--jobs", jobs)
+    flags = (*options, "--runs", "2", "--jobs", jobs)
     command = [sys.executable, "-m", "tests.deterministic", *flags]
     done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     return sorted(re.findall("digest (.*)", done.stdout))
 
 
-@pytest.mark.process
-def test_one_seed_gives_one_history_in_all_processes():
-    first, second = digests(jobs="1", hash_seed="1"), digests(jobs="2", hash_seed="2")
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--seed", "4", "--activity", "4"), id="minutes", marks=pytest.mark.process),
+        pytest.param(("--seed", "95022", "--hours", "4"), id="hours", marks=pytest.mark.long),
+    ],
+)
+def test_one_seed_gives_one_history_in_all_processes(options):
+    first, second = digests(*options, jobs="1", hash_seed="1"), digests(*options, jobs="2", hash_seed="2")
     assert len({*first}) == 2
     assert first == second
 

@@ -162,6 +162,11 @@ class ClaimIndex:
         """Workloads with claims."""
         return iter(self._by_workload)
 
+    @property
+    def data_sets(self) -> Iterable[DataSet]:
+        """Data sets with claims."""
+        return iter(self._by_data_set)
+
     def claim_changed(self, before: ObservedClaim | None, after: ObservedClaim | None) -> None:
         """Update the index with a changed claim."""
         if before is not None:

@@ -132,7 +132,7 @@ class Locator:
         """Apply a changed configuration."""
         self._locate_again(self.plugins.set_static(self._dependencies.options().static))
         # With a shorter time to live, sources are stale before the time that was planned for them.
-        for data_set in {claim.data_set for claim in self._index.claims.values()}:
+        for data_set in self._index.data_sets:
             self.request(data_set)
 
     async def delete(self, source: ObservedSource) -> None:
@@ -163,7 +163,7 @@ class Locator:
             self._locate_again(changed)
             return
         self._settings_read.set()
-        for data_set in {claim.data_set for claim in self._index.claims.values()}:
+        for data_set in self._index.data_sets:
             self._notify(data_set)
             # The sources of bound claims are located again in time, too.
             self.request(data_set)
@@ -172,10 +172,10 @@ class Locator:
         """Request the data sets of *systems* again, because their settings have changed."""
         if not systems:
             return
-        claimed = {claim.data_set for claim in self._index.claims.values() if claim.data_set.system in systems}
-        for data_set in claimed:
-            self._lookups.pop(data_set, None)
-            self.request(data_set)
+        for data_set in self._index.data_sets:
+            if data_set.system in systems:
+                self._lookups.pop(data_set, None)
+                self.request(data_set)
         known = {source.data_set for source in self._index.sources.values()}
         located = {data_set for data_set in known if data_set.system in systems and self.plugins.serves(data_set)}
         self._outdated = located | (self._outdated & known)
