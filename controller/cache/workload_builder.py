@@ -108,6 +108,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """A ready cluster reports it although Karmada should have removed it there (P5)."""
     evicted_by_others: bool = False
     """It was observed suspended and without clusters after its admission, so the record no longer counts."""
+    was_adopted: bool = False
+    """It was observed running without a record until others suspended it (D10)."""
 
 
 NO_LOCAL_STATE = LocalState()
@@ -381,6 +383,12 @@ def _suspended_status(inputs: _Inputs) -> _Status:
             WorkloadState.ADMITTED,
             admission,
             conditions=(BindingCondition.RESUSPENDED_AFTER_ADMISSION, *_record_mismatches(inputs, admission)),
+        )
+    if record is None and binding.targets and inputs.local_state.was_adopted:
+        return _Status(
+            WorkloadState.ADMITTED,
+            charges.adopted(binding, requests),
+            conditions=(BindingCondition.ADOPTED, BindingCondition.RESUSPENDED_AFTER_ADMISSION),
         )
     left = charges.remaining(
         binding, requests, leaving=inputs.leaving, placeable_until=inputs.local_state.placeable_until

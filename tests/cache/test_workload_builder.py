@@ -805,6 +805,26 @@ def test_workload_moved_by_others_is_reported_as_not_run_there():
     assert (workload.has_moved, workload.has_run) == (True, False)
 
 
+def test_adopted_workload_that_others_suspend_is_resumed():
+    """D10: it is never evicted, so its clusters are not removed as those of a binding that was never admitted."""
+    store = Store()
+    upsert(store, ("jobs", job("j1")))
+    states = []
+    placed = ["m1"]
+    steps = ((None, placed), (True, placed), (True, placed), (True, None), (True, placed))
+    for version, (paused, clusters) in enumerate(steps, start=1):
+        raw_binding = binding("j1", version=version, paused=paused, clusters=clusters)
+        handler = received(store, ("bindings", raw_binding))
+        states.append((handler.workloads["rb-j1"].state, store.conditions.get("rb-j1", set())))
+    assert states == [
+        (WorkloadState.ADMITTED, {Condition.ADOPTED}),
+        (WorkloadState.ADMITTED, {Condition.ADOPTED, Condition.RESUSPENDED_AFTER_ADMISSION}),
+        (WorkloadState.ADMITTED, {Condition.ADOPTED, Condition.RESUSPENDED_AFTER_ADMISSION}),
+        (WorkloadState.PENDING, set()),
+        (WorkloadState.PENDING, {Condition.PLACED_WITHOUT_ADMISSION}),
+    ]
+
+
 def test_binding_placed_after_external_eviction_is_not_admitted():
     store = Store()
     upsert(store, ("jobs", job("j1")))
