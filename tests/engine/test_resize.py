@@ -132,6 +132,26 @@ def test_parts_that_outgrew_the_queue_together_are_evicted_once():
     assert scenario.by_name("j").evictions == scenario.by_name("k").evictions == 1
 
 
+@pytest.mark.parametrize("asks", [5, 9], ids=["fits", "too-large"])
+def test_resize_is_accepted_only_once_its_cluster_is_ready(asks):
+    """Whether the cluster holds it is not known before."""
+    scenario = Scenario(
+        {
+            "policy": {"resize": {"gracePeriod": 300}},
+            "clusters": [{"name": "m", "has": {"u": 8}, "ready": False}, {"name": "n", "has": {"u": 8}}],
+            "queues": [{"name": "A"}],
+            "jobs": [{"name": "j", "queue": "A", "asks": {"u": asks}, "on": "m", "resized": True}],
+        }
+    )
+    uid = scenario.by_name("j").uid
+    scenario.now += GRACE
+    assert (evicted(scenario), scenario.engine.has_accepted(uid)) == ([], False)
+    scenario.play({"clusters": [{"name": "m", "has": {"u": 8}}]})
+    assert scenario.engine.has_accepted(uid) is (asks == 5)
+    scenario.now += GRACE
+    assert evicted(scenario) == ([] if asks == 5 else ["j"])
+
+
 @pytest.mark.parametrize(("last", "external"), [(4, 3), (5, 2), (3, 3)], ids=["as-before", "grown", "shrunk"])
 def test_only_what_a_resize_frees_explains_the_summary(last, external):
     """C2: while an autoscaler resizes a workload, usage of others on its cluster is seen at once."""
