@@ -123,7 +123,10 @@ class PreemptionPass:
         for name in sorted(self._context.pending.queues):
             node = self._shares.quota.tree.leaf(name)
             workload_classes = self._schedulable(node) if node is not None else []
-            if node is not None and any(self._may_preempt(node, workload_class) for workload_class in workload_classes):
+            if node is not None and any(
+                self._may_preempt(node, workload_class.charge, workload_class.head.priority)
+                for workload_class in workload_classes
+            ):
                 of = self._context.feasibility_cache.get
                 schedulable[name] = [
                     SchedulableClass(workload_class, of(workload_class.requirements).requested_resources)
@@ -141,12 +144,15 @@ class PreemptionPass:
         if not leaf.queue.fifo:
             return workload_classes
         first = self._context.order.queue_head(leaf.name)
+        gang = first.gang if first is not None else None
+        if self._context.workloads.gangs.is_all_or_nothing(gang):
+            return [workload_class for workload_class in workload_classes if workload_class.gang == gang]
         return [workload_class for workload_class in workload_classes if workload_class.head is first]
 
-    def _may_preempt(self, leaf: Node, workload_class: WorkloadClass) -> bool:
-        return (self._policy.reclaim.enabled and self._stays_within_fair_share(leaf, workload_class.charge)) or (
+    def _may_preempt(self, leaf: Node, charge: Resources, priority: int) -> bool:
+        return (self._policy.reclaim.enabled and self._stays_within_fair_share(leaf, charge)) or (
             self._policy.preemption.enabled
-            and any(victim.priority < workload_class.head.priority for victim in self._candidates.in_queue(leaf.name))
+            and any(victim.priority < priority for victim in self._candidates.in_queue(leaf.name))
         )
 
     def _stays_within_fair_share(self, leaf: Node, charge: Resources) -> bool:
@@ -167,26 +173,29 @@ class PreemptionPass:
         A class that may not preempt, or is within its fair share and finds no victims, has failed. Any other may
         succeed after the next preemption, which may take the capacity where it fits now, or let it borrow.
         """
-        parts = search.parts_to_admit(self._context.workloads, head)
-        of = self._context.feasibility_cache.get
-        feasibilities = [of(self._context.pending.class_of(part.uid).requirements) for part in parts]
-        charge = total(feasibility.charge for feasibility in feasibilities)
-        plan, may_succeed_later = None, False
-        if (
-            self._may_preempt(head.leaf, head.workload_class)
-            and feasibilities
-            and all(feasibility.needs_one_cluster for feasibility in feasibilities)
-        ):
-            set_aside = self._set_aside_from(head, charge)
-            if self._fits_after_evictions(head, parts, charge, set_aside):
-                return None
-            plan = self._find_plan(head, parts, charge, set_aside)
-            if plan is not None and not self._are_estimates_settled(plan[0]):
-                plan = None
-            may_succeed_later = not self._stays_within_fair_share(head.leaf, charge)
+        choices = [
+            (parts, charge)
+            for parts in search.parts_to_admit(self._context.workloads, head, self._context.feasibility_cache)
+            if (charge := self._charge_on_one_cluster(parts)) is not None
+            and self._may_preempt(head.leaf, charge, head.workload.priority)
+        ]
+        if any(self._fits_after_evictions(head, parts, charge) for parts, charge in choices):
+            return None
+        plan = next(filter(None, (self._find_plan(head, parts, charge) for parts, charge in choices)), None)
+        if plan is not None and not self._are_estimates_settled(plan[0]):
+            plan = None
+        may_succeed_later = any(not self._stays_within_fair_share(head.leaf, charge) for _, charge in choices)
         if plan is None and not may_succeed_later:
             self._failed.update(self._classes_tried_with(head))
         return plan
+
+    def _charge_on_one_cluster(self, parts: Sequence[Workload]) -> Resources | None:
+        """Return the charge of *parts* together; ``None`` where one of them does not go whole to one cluster."""
+        of, class_of = self._context.feasibility_cache.get, self._context.pending.class_of
+        feasibilities = [of(class_of(part.uid).requirements) for part in parts]
+        if not all(feasibility.needs_one_cluster for feasibility in feasibilities):
+            return None
+        return total(feasibility.charge for feasibility in feasibilities)
 
     def _set_aside_from(self, head: Head, charge: Resources) -> SetAside:
         """Return what is set aside by the reservations that bind *head* with *charge*."""
@@ -199,8 +208,9 @@ class PreemptionPass:
                 by_queue[queue] = elementwise_max(by_queue.get(queue, EMPTY), due)
         return SetAside(by_cluster, by_queue)
 
-    def _find_plan(self, head: Head, parts: Sequence[Workload], charge: Resources, set_aside: SetAside) -> FoundPlan:
+    def _find_plan(self, head: Head, parts: Sequence[Workload], charge: Resources) -> FoundPlan:
         """Return a plan by reclaim, or else by preemption (P2)."""
+        set_aside = self._set_aside_from(head, charge)
         if self._may_reclaim(head, charge):
             candidates = reclaim.reclaim_candidates(self._policy.reclaim, self._shares, head, charge, self._candidates)
             victims = self._past_min_runtime(candidates, reclaiming=True)
@@ -245,11 +255,9 @@ class PreemptionPass:
     def _gang_parts(self, parts: Sequence[Workload]) -> search.GangParts:
         return search.GangParts(parts, self._context.pending, self._context.feasibility_cache)
 
-    def _fits_after_evictions(
-        self, head: Head, parts: Sequence[Workload], charge: Resources, set_aside: SetAside
-    ) -> bool:
-        """Return whether the head fits beside what is *set_aside* once the evictions in progress have finished."""
-        quota = self._shares.quota
+    def _fits_after_evictions(self, head: Head, parts: Sequence[Workload], charge: Resources) -> bool:
+        """Return whether the head fits beside what is set aside once the evictions in progress have finished."""
+        quota, set_aside = self._shares.quota, self._set_aside_from(head, charge)
         if quota.refusal(head.leaf, charge) is not None or not set_aside.leaves_quota(head.leaf, charge, quota):
             return False
         if len(parts) > 1:

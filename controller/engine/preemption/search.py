@@ -269,14 +269,15 @@ def _minimise(attempt: PreemptionAttempt, policy: PreemptionPolicy) -> bool:
     return bool(attempt.selected) and policy.accepts(attempt) and attempt.accepts_pods()
 
 
-def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
-    """Return the fewest workloads that must start together with *head*; the head alone outside a gang.
+def parts_to_admit(workloads: WorkloadIndex, head: Head, feasibility_cache: FeasibilityCache) -> list[list[Workload]]:
+    """Return the fewest workloads that must start together with *head*, in the order in which they are to be tried.
 
-    Empty if some parts are nominated already, or too few are pending in one queue.
+    The head alone outside a gang, else the first parts by name, and the smallest parts. Empty if some parts are
+    nominated already, or too few are pending in one queue.
     """
     gang = head.workload_class.gang
     if not workloads.gangs.is_all_or_nothing(gang):
-        return [head.workload]
+        return [[head.workload]]
     pending = workloads.pending_parts(gang)
     workload_classes = [workloads.pending.class_of(part.uid) for part in pending]
     if any(workload_class.key.nominated_cluster is not None for workload_class in workload_classes):
@@ -287,7 +288,12 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head) -> list[Workload]:
         if workload_class.competes and workload_class.queue == head.workload_class.queue
     ]
     missing = workloads.gangs.missing(gang)
-    return eligible[:missing] if len(eligible) >= missing else []
+    if len(eligible) < missing:
+        return []
+    sorter = PartSorter(eligible, workloads.pending, feasibility_cache)
+    smallest = {part.uid for part in sorter.in_order(PartOrder.SMALLEST_FIRST)[:missing]}
+    first, others = eligible[:missing], [part for part in eligible if part.uid in smallest]
+    return [first] if first == others else [first, others]
 
 
 def find_gang_plan(
