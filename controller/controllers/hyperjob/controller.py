@@ -267,8 +267,9 @@ class HyperJobController:
             if None in answers.values():
                 await asyncio.sleep(backoff.next_delay())
                 continue
-            for resource in self._informers.keys() & set(HYPERJOB_RESOURCES):
-                await self._informers[resource].synced.wait()
+            for resource in HYPERJOB_RESOURCES:
+                if resource in self._informers:
+                    await self._informers[resource].synced.wait()
             self.synced.set()
             if missing:
                 await asyncio.sleep(self.discovery_interval_seconds)
