@@ -12,6 +12,7 @@ from controller.history.settings import HistorySettings, parse_flags
 from controller.kube.access_reviews import Access
 from controller.kube.client import Api
 from controller.kube.kubeconfig import KubeconfigError
+from controller.kube.limited_server import raise_open_files
 from controller.kube.logs import configure_logging
 from controller.kube.serving_certificate import Certificate, CertificateError
 from controller.reporting.probes import serve_probes
@@ -47,6 +48,7 @@ async def serve(settings: HistorySettings) -> None:
 def main() -> None:
     """Parse the flags and serve."""
     configure_logging()
+    raise_open_files()
     try:
         asyncio.run(serve(parse_flags(sys.argv[1:])))
     except (SettingsError, KubeconfigError, CertificateError, OSError, ValueError) as error:
