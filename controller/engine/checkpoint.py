@@ -37,9 +37,10 @@ class ClusterHistory:
 
 @dataclass(frozen=True, slots=True)
 class StarvationTimer:
-    """Since when a workload is the first blocked one of its queue (O6)."""
+    """Since when a workload is the first blocked one of its queue, or of its namespace there (O6)."""
 
     queue: QueueName
+    namespace: str
     uid: WorkloadUid
     since: int
 
@@ -98,7 +99,7 @@ def take_history(engine: Engine) -> History:
     return History(
         clusters=tuple(_cluster_history(cluster_state) for cluster_state in cluster_usage),
         blocked=tuple(
-            StarvationTimer(name, head.uid, head.since) for name, head in sorted(cycle.starvation_timers.heads.items())
+            StarvationTimer(*key, head.uid, head.since) for key, head in sorted(cycle.starvation_timers.heads.items())
         ),
         not_fitting_since=tuple(sorted(cycle.resize.not_fitting_since.items())),
         spent_resize_grace=tuple((uid, *cycle.resize.spent_grace[uid]) for uid in sorted(cycle.resize.spent_grace)),
@@ -177,7 +178,7 @@ def roll_back(
 def _restore_timers(engine: Engine, history: History) -> None:
     """Restore since when workloads, gangs and clusters are in their state, and what the last plans decided."""
     cycle, cluster_usage = engine.cycle, engine.cluster_usage
-    heads = {timer.queue: BlockedHead(timer.uid, timer.since) for timer in history.blocked}
+    heads = {(timer.queue, timer.namespace): BlockedHead(timer.uid, timer.since) for timer in history.blocked}
     cycle.starvation_timers.restore(heads, dict(history.expired_reservations))
     engine.context.windows.backfilled = dict(history.backfilled)
     engine.context.windows.spent = dict(history.spent_budgets)

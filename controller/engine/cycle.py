@@ -287,7 +287,7 @@ class Cycle:
         """Return the queues whose first blocked workload may have changed."""
         pending = self._context.pending
         if self._context.policy.is_by_tenant:
-            return {*pending.queues, *self.starvation_timers.heads}
+            return {*pending.queues, *self.starvation_timers.queues()}
         return {*changed, *pending.changed, *(workload_class.queue for workload_class in evaluated)}
 
     def _requirements_with_changed_filters(self, quota: Quota) -> list[int]:

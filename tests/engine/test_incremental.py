@@ -265,7 +265,7 @@ def fresh(engine: Engine, now: int) -> Engine:
     built.cluster_usage.has_usability_changed = engine.cluster_usage.has_usability_changed
     built.cluster_usage.has_begun = engine.cluster_usage.has_begun
     competed = engine.cycle.starvation_timers.heads.items()
-    heads = {queue: head for queue, head in competed if queue in built.pending.queues}
+    heads = {key: head for key, head in competed if key[0] in built.pending.queues}
     built.cycle.starvation_timers.restore(heads, engine.cycle.starvation_timers.expirations)
     built.cycle.idle_reservations.by_owner = {**engine.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**engine.cycle.startup.requeued}

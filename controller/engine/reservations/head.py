@@ -30,63 +30,84 @@ from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import finish
 
+TimerKey = tuple[QueueName, str]
+"""A queue, and with tenant fairness a namespace, else an empty string."""
+
 
 @dataclass(frozen=True, slots=True)
 class BlockedHead:
-    """The first blocked workload of a queue, and since when it is first."""
+    """The first blocked workload of a queue or of a namespace in it, and since when it is first."""
 
     uid: WorkloadUid
     since: int
 
 
 class StarvationTimers:
-    """Tracks how long the same workload has been the first blocked one of each queue."""
+    """Tracks how long the same workload has been the first blocked one of each queue.
+
+    With tenant fairness of each namespace in it: every admission may let another namespace precede.
+    """
 
     def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
         self.expirations: dict[WorkloadUid, int] = {}
         """How many reservations of each workload have expired; each doubles the pause before the next (O8)."""
-        self.heads: dict[QueueName, BlockedHead] = {}
-        """The first blocked workload of each queue that has one."""
-        self._by_expiry: list[tuple[int, QueueName]] = []
+        self.heads: dict[TimerKey, BlockedHead] = {}
+        """The first blocked workloads."""
+        self._keys: dict[QueueName, set[TimerKey]] = {}
+        """The keys of these by queue."""
+        self._by_expiry: list[tuple[int, TimerKey]] = []
         """When each timer expires, in order: with 1,000 queues, a search of all timers took half the time of a plan."""
         self._ordered_for: HeadReservationPolicy | None = None
         """The policy that *_by_expiry* was computed for; ``None`` when it must be computed again."""
         self._workloads = workloads
         self._order = order
 
-    def restore(self, heads: Mapping[QueueName, BlockedHead], expirations: Mapping[WorkloadUid, int]) -> None:
+    def restore(self, heads: Mapping[TimerKey, BlockedHead], expirations: Mapping[WorkloadUid, int]) -> None:
         """Continue with timers that were saved."""
         self.heads, self.expirations, self._ordered_for = dict(heads), dict(expirations), None
+        self._keys.clear()
+        for key in heads:
+            self._keys.setdefault(key[0], set()).add(key)
+
+    def queues(self) -> AbstractSet[QueueName]:
+        """Return the queues with a blocked workload."""
+        return self._keys.keys()
 
     def update(self, queues: Iterable[QueueName], now: int) -> None:
         """Update the heads of *queues*, in which workloads were added, removed or changed."""
         for name in queues:
             first = self._first_blocked(name)
-            timer = self.heads.get(name)
-            if first is None:
-                self._replace(name, None)
-            elif timer is None or timer.uid != first.uid:
-                self._replace(name, BlockedHead(first.uid, now))
+            for key in self._keys.get(name, set()) - first.keys():
+                self._replace(key, None)
+            for key, workload in first.items():
+                timer = self.heads.get(key)
+                if timer is None or timer.uid != workload.uid:
+                    self._replace(key, BlockedHead(workload.uid, now))
 
-    def _first_blocked(self, queue: QueueName) -> Workload | None:
-        """Return the first workload of a queue that waits for capacity only."""
-        blocked = [
-            workload_class
-            for workload_class in self._workloads.pending.queues.get(queue, ())
-            if workload_class.competes
-        ]
-        return self._order.first_of(queue, blocked)
+    def _first_blocked(self, queue: QueueName) -> dict[TimerKey, Workload]:
+        """Return the first workloads of a queue that wait for capacity only."""
+        blocked: dict[TimerKey, list[WorkloadClass]] = {}
+        for workload_class in self._workloads.pending.queues.get(queue, ()):
+            if workload_class.competes:
+                blocked.setdefault((queue, workload_class.key.namespace), []).append(workload_class)
+        first = ((key, self._order.first_of(queue, classes)) for key, classes in blocked.items())
+        return {key: workload for key, workload in first if workload is not None}
 
-    def _replace(self, queue: QueueName, head: BlockedHead | None) -> None:
-        before, policy = self.heads.pop(queue, None), self._ordered_for
+    def _replace(self, key: TimerKey, head: BlockedHead | None) -> None:
+        before, policy = self.heads.pop(key, None), self._ordered_for
         if head is not None:
-            self.heads[queue] = head
+            self.heads[key] = head
+            self._keys.setdefault(key[0], set()).add(key)
+        elif before is not None:
+            self._keys[key[0]].remove(key)
+            if not self._keys[key[0]]:
+                del self._keys[key[0]]
         if policy is None:
             return
         if before is not None:
-            del self._by_expiry[bisect_left(self._by_expiry, (self._due_at(before, policy), queue))]
+            del self._by_expiry[bisect_left(self._by_expiry, (self._due_at(before, policy), key))]
         if head is not None:
-            insort(self._by_expiry, (self._due_at(head, policy), queue))
+            insort(self._by_expiry, (self._due_at(head, policy), key))
 
     def reservation_expired(self, workload: Workload) -> None:
         """Count an expired reservation of *workload*."""
@@ -103,21 +124,23 @@ class StarvationTimers:
 
     def reset(self, workload: Workload, now: int) -> None:
         """Restart the timer of *workload*, whose reservation has ended."""
-        timer = self.heads.get(workload.queue)
-        if timer is not None and timer.uid == workload.uid:
-            self._replace(workload.queue, BlockedHead(workload.uid, now))
+        for key in [key for key in self._keys.get(workload.queue, ()) if self.heads[key].uid == workload.uid]:
+            self._replace(key, BlockedHead(workload.uid, now))
 
     def try_again(self, workload: Workload, policy: HeadReservationPolicy, now: int) -> None:
         """Restart the timer of *workload*, which gets no reservation now; a second later without a delay (O8)."""
         pause_ms = policy.pause_ms(self.expirations.get(workload.uid, 0))
         self.reset(workload, now if pause_ms else now + MIN_PAUSE_MS)
 
-    def expired(self, policy: HeadReservationPolicy, now: int) -> list[Workload]:
-        """Return the heads with an expired timer, of queues without a reservation."""
+    def expired(self, policy: HeadReservationPolicy, now: int) -> list[WorkloadClass]:
+        """Return the class of the first head with an expired timer, of each queue without a reservation."""
         reserved_queues = {blocked.queue for blocked in self._workloads.with_reservation.values()}
-        by_expiry = self._ordered_by_expiry(policy)
-        names = sorted(name for _, name in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))])
-        return [self._workloads[self.heads[name].uid] for name in names if name not in reserved_queues]
+        by_expiry, due = self._ordered_by_expiry(policy), dict[QueueName, list[WorkloadClass]]()
+        for key in sorted(key for _, key in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))]):
+            if key[0] not in reserved_queues:
+                due.setdefault(key[0], []).append(self._workloads.pending.class_of(self.heads[key].uid))
+        first = (self._order.first_of(name, classes) for name, classes in due.items())
+        return [self._workloads.pending.class_of(workload.uid) for workload in first if workload is not None]
 
     def next_expiry(self, policy: HeadReservationPolicy, now: int) -> int | None:
         """Return when the next timer expires."""
@@ -125,9 +148,9 @@ class StarvationTimers:
         following = bisect_right(by_expiry, now, key=itemgetter(0))
         return by_expiry[following][0] if following < len(by_expiry) else None
 
-    def _ordered_by_expiry(self, policy: HeadReservationPolicy) -> list[tuple[int, QueueName]]:
+    def _ordered_by_expiry(self, policy: HeadReservationPolicy) -> list[tuple[int, TimerKey]]:
         if self._ordered_for != policy:
-            self._by_expiry = sorted((self._due_at(blocked, policy), name) for name, blocked in self.heads.items())
+            self._by_expiry = sorted((self._due_at(blocked, policy), key) for key, blocked in self.heads.items())
             self._ordered_for = policy
         return self._by_expiry
 
@@ -300,10 +323,7 @@ class HeadReservations:
         """
         updates: list[RecordUpdate] = []
         unavailable = self._reserved_clusters()
-        due = [
-            self._workloads.pending.class_of(workload.uid)
-            for workload in self._timers.expired(policy.head_reservation, now)
-        ]
+        due = self._timers.expired(policy.head_reservation, now)
         if all(self._has_only_reserved_clusters(workload_class, unavailable) for workload_class in due):
             return updates
         in_turn = self._in_turn(queue_shares, policy, due)
