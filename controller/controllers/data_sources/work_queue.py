@@ -4,7 +4,6 @@ An item that is added while it is processed is processed once more. Times are th
 """
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, NoReturn, TypeVar
 
@@ -23,18 +22,16 @@ class WorkQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._ready: dict[T, None] = {}
-        self._due: dict[T, float] = {}
-        self._heap: list[tuple[float, int, T]] = []
-        self._count = 0
+        self._count_ready = asyncio.Semaphore(0)
+        self._timers: dict[T, asyncio.TimerHandle] = {}
         self._active: set[T] = set()
         self._again: dict[T, float] = {}
         """Delays of active items that are to be processed once more."""
         self._retried: set[T] = set()
         """Items that are not processed before they are due, also if they are added again."""
-        self._wake = asyncio.Event()
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._due) + len(self._active)
+        return len(self._ready) + len(self._timers) + len(self._active)
 
     def add(self, item: T, *, seconds: float = 0) -> None:
         """Let *item* be processed after *seconds*, or earlier if it is due earlier already.
@@ -54,37 +51,29 @@ class WorkQueue(Generic[T]):
         self._retried.add(item)
 
     def _schedule(self, item: T, seconds: float) -> None:
-        if seconds <= 0:
-            self._due.pop(item, None)
-            self._ready[item] = None
-            self._wake.set()
-            return
-        at = asyncio.get_running_loop().time() + seconds
-        if at < self._due.get(item, float("inf")):
-            self._due[item] = at
-            self._count += 1
-            heapq.heappush(self._heap, (at, self._count, item))
-            self._wake.set()
+        loop, timer = asyncio.get_running_loop(), self._timers.get(item)
+        if timer is not None:
+            if timer.when() <= loop.time() + seconds:
+                return
+            timer.cancel()
+        if seconds > 0:
+            self._timers[item] = loop.call_later(seconds, self._become_ready, item)
+        else:
+            self._become_ready(item)
+
+    def _become_ready(self, item: T) -> None:
+        self._timers.pop(item, None)
+        self._ready[item] = None
+        self._count_ready.release()
 
     async def get(self) -> T:
         """Return the next due item; the caller must call ``done`` after processing it."""
-        while True:
-            self._move_due()
-            if self._ready:
-                item = next(iter(self._ready))
-                del self._ready[item]
-                self._retried.discard(item)
-                self._active.add(item)
-                if self._ready:
-                    self._wake.set()
-                return item
-            self._wake.clear()
-            seconds = self._heap[0][0] - asyncio.get_running_loop().time() if self._heap else None
-            try:
-                async with asyncio.timeout(seconds):
-                    await self._wake.wait()
-            except TimeoutError:
-                continue
+        await self._count_ready.acquire()
+        item = next(iter(self._ready))
+        del self._ready[item]
+        self._retried.discard(item)
+        self._active.add(item)
+        return item
 
     def done(self, item: T) -> None:
         """End the processing of *item*; it is added again if that was requested meanwhile."""
@@ -92,14 +81,6 @@ class WorkQueue(Generic[T]):
         again = self._again.pop(item, None)
         if again is not None:
             self._schedule(item, again)
-
-    def _move_due(self) -> None:
-        now = asyncio.get_running_loop().time()
-        while self._heap and self._heap[0][0] <= now:
-            at, _, item = heapq.heappop(self._heap)
-            if self._due.get(item) == at:
-                del self._due[item]
-                self._ready[item] = None
 
 
 async def run_worker(queue: WorkQueue[T], process: Callable[[T], Awaitable[None]]) -> NoReturn:
