@@ -85,7 +85,7 @@ async def charges(api: Api) -> dict[Key, Charge]:
         if "charge" not in read or read.get("uid") != binding["metadata"]["uid"]:
             continue
         # A job that is duplicated to several clusters is charged for each of them (D5).
-        share = {name: amount(value) / len(read["clusters"]) for name, value in read["charge"].items()}
+        share = {name: Fraction(amount(value)) / len(read["clusters"]) for name, value in read["charge"].items()}
         for cluster in binding["spec"].get("clusters") or ():
             key = (binding["metadata"]["namespace"], binding["spec"]["resource"]["name"], cluster["name"])
             charged[key] = Charge(read["queue"], _positive(share), _may_stand(binding, cluster["name"]))

@@ -8,7 +8,6 @@ from collections import Counter as Tally
 from collections import defaultdict, deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import Any
 
 from tests.rig import requests
@@ -37,9 +36,11 @@ class _Cluster:
     """Last change that the controller must have seen: older than the lag."""
     unseen: deque[float] = field(default_factory=deque)
     """Later changes."""
-    low: dict[str, Fraction] = field(default_factory=dict)
-    high: dict[str, Fraction] = field(default_factory=dict)
-    history: deque[tuple[float, Mapping[str, Fraction], Mapping[str, Fraction]]] = field(default_factory=deque)
+    low: dict[str, requests.Amount] = field(default_factory=dict)
+    high: dict[str, requests.Amount] = field(default_factory=dict)
+    history: deque[tuple[float, Mapping[str, requests.Amount], Mapping[str, requests.Amount]]] = field(
+        default_factory=deque
+    )
     refreshed_at: float | None = None
     """Time of the last refresh, unless something has changed since."""
 
@@ -102,7 +103,7 @@ class ExternalUsage:
         high = dict(state.high)
         for _, earlier in recent:
             for name, amount in earlier.items():
-                high[name] = max(high.get(name, Fraction(0)), amount)
+                high[name] = max(high.get(name, 0), amount)
         if high != state.high:
             state.high = high
             state.history.append((at, state.low, high))
@@ -114,15 +115,17 @@ class ExternalUsage:
                 self._refresh(state, at)
                 _change(state, at)
 
-    def least(self, cluster: str, resource: str, at: float) -> Fraction:
+    def least(self, cluster: str, resource: str, at: float) -> requests.Amount:
         """Return the least external usage that is known for certain."""
-        return min(low.get(resource, Fraction(0)) for low, _ in self._recent(cluster, at))
+        return min(low.get(resource, 0) for low, _ in self._recent(cluster, at))
 
-    def most(self, cluster: str, resource: str, at: float) -> Fraction:
+    def most(self, cluster: str, resource: str, at: float) -> requests.Amount:
         """Return the most external usage that may be presumed."""
-        return max(high.get(resource, Fraction(0)) for _, high in self._recent(cluster, at))
+        return max(high.get(resource, 0) for _, high in self._recent(cluster, at))
 
-    def _recent(self, cluster: str, at: float) -> list[tuple[Mapping[str, Fraction], Mapping[str, Fraction]]]:
+    def _recent(
+        self, cluster: str, at: float
+    ) -> list[tuple[Mapping[str, requests.Amount], Mapping[str, requests.Amount]]]:
         state = self._clusters[cluster]
         self._refresh(state, at)
         while len(state.history) > 1 and state.history[1][0] < at - self._lag:
@@ -152,13 +155,13 @@ class ExternalUsage:
         is_high_settled = at - state.changed_at >= SETTLE + _TOLERANCE
         low, high = dict(state.low), dict(state.high)
         for name in {*state.used, *low, *high}:
-            used = state.used.get(name, Fraction(0))
-            low[name] = max(low.get(name, Fraction(0)), used - most.get(name, 0) - freed.get(name, 0))
-            high[name] = max(high.get(name, Fraction(0)), used - least.get(name, 0) - recently.get(name, 0))
+            used = state.used.get(name, 0)
+            low[name] = max(low.get(name, 0), used - most.get(name, 0) - freed.get(name, 0))
+            high[name] = max(high.get(name, 0), used - least.get(name, 0) - recently.get(name, 0))
             if is_low_settled:
-                low[name] = min(low[name], max(used - most.get(name, 0) - unseen.get(name, 0), Fraction(0)))
+                low[name] = min(low[name], max(used - most.get(name, 0) - unseen.get(name, 0), 0))
             if is_high_settled:
-                high[name] = min(high[name], max(used - counted.get(name, 0), Fraction(0)))
+                high[name] = min(high[name], max(used - counted.get(name, 0), 0))
         if (low, high) != (state.low, state.high) or not state.history:
             state.low, state.high = low, high
             state.history.append((at, low, high))

@@ -5,8 +5,9 @@ delay.
 """
 
 from collections import Counter as Tally
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
+from functools import wraps
 from typing import Any
 
 from tests.rig import requests
@@ -19,6 +20,19 @@ LAG = 3.0
 ROOT = "root"
 QUEUE_NAME = "scheduling.volcano.sh/queue-name"
 NOTHING: requests.Amounts = {}
+
+
+def _until_next_change(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """Compute a value once for equal arguments between two changes."""
+
+    @wraps(compute)
+    def known(self: "ObservedUsage", *args: Any, **kwargs: Any) -> Any:
+        key = compute.__name__, args, *kwargs.values()
+        if key not in self.computed:
+            self.computed[key] = compute(self, *args, **kwargs)
+        return self.computed[key]
+
+    return known
 
 
 class ObservedUsage:
@@ -49,9 +63,12 @@ class ObservedUsage:
         self._requests: dict[str, requests.Amounts] = {}
         """Present requests of each binding that ever used capacity."""
         self._versions: dict[tuple[str, str], list[tuple[float, dict[str, Any] | None]]] = {}
+        self.computed: dict[tuple[Any, ...], Any] = {}
+        """Values since the last change."""
 
     def apply(self, change: Change) -> None:
         """Apply a change."""
+        self.computed.clear()
         if change.kind == "resourcebindings":
             self._enter_binding(change)
         elif change.kind in {"jobs", "batch/jobs", "deployments"} and change.after is not None:
@@ -85,8 +102,8 @@ class ObservedUsage:
         """Return the least and the most that a binding is charged with in each of its clusters."""
         charge, present = self._charges.get(uid, NOTHING), self._requests.get(uid, NOTHING)
         names = {*charge, *present}
-        least = {name: min(charge.get(name, Fraction(0)), present.get(name, Fraction(0))) for name in names}
-        return least, {name: max(charge.get(name, Fraction(0)), present.get(name, Fraction(0))) for name in names}
+        least = {name: min(charge.get(name, 0), present.get(name, 0)) for name in names}
+        return least, {name: max(charge.get(name, 0), present.get(name, 0)) for name in names}
 
     def _enter_binding(self, change: Change) -> None:
         before = self.bindings.pop(change.key, None)
@@ -121,7 +138,7 @@ class ObservedUsage:
         if binding.is_divided and binding.copies > known > 0:
             present = self.requests_of(binding)
             self.charges[binding.uid] = {
-                name: max(amount * known / binding.copies, min(amount, present.get(name, Fraction(0))))
+                name: max(Fraction(amount * known, binding.copies), min(amount, present.get(name, 0)))
                 for name, amount in self.charges[binding.uid].items()
             }
 
@@ -180,6 +197,7 @@ class ObservedUsage:
         """Return whether the controller may not know that Karmada has placed *binding* without an admission."""
         return self._placed_at.get(binding.uid, float("-inf")) >= at - self._lag
 
+    @_until_next_change
     def held_on(self, cluster: str) -> requests.Amounts:
         """Return the usage of *cluster*, including what was admitted to it and Karmada has moved since."""
         return requests.add(
@@ -215,6 +233,7 @@ class ObservedUsage:
         versions = self._recent("queues", queue, at)
         return any(item is not None and _state(item) == "Open" for item in versions)
 
+    @_until_next_change
     def path(self, queue: str, at: float) -> tuple[str, ...]:
         """Return *queue* and its ancestors, the root last."""
         path = [queue]
@@ -224,7 +243,8 @@ class ObservedUsage:
             path.append(str((last or {}).get("spec", {}).get("parent") or ROOT))
         return tuple(path)
 
-    def queue_limit(self, queue: str, resource: str, at: float) -> Fraction:
+    @_until_next_change
+    def queue_limit(self, queue: str, resource: str, at: float) -> requests.Amount:
         """Return the highest limit of *queue* for *resource* within the lag."""
         if queue == ROOT:
             return self._pool(resource, at)
@@ -233,82 +253,83 @@ class ObservedUsage:
         own = [_capability(item, resource) for item in self._recent("queues", queue, at) if item is not None]
         return above if not own or None in own else min(above, max(item for item in own if item is not None))
 
-    def free_capacity(self, cluster: str, resource: str, at: float) -> Fraction:
+    @_until_next_change
+    def free_capacity(self, cluster: str, resource: str, at: float) -> requests.Amount:
         """Return the highest capacity of *cluster* for workloads within the lag."""
         versions = self._recent("clusters", cluster, at)
-        return max(
-            (_capacity_of(version, resource) for version in versions if version is not None), default=Fraction(0)
-        )
+        return max((_capacity_of(version, resource) for version in versions if version is not None), default=0)
 
-    def certain_capacity(self, cluster: str, resource: str, at: float) -> Fraction:
+    @_until_next_change
+    def certain_capacity(self, cluster: str, resource: str, at: float) -> requests.Amount:
         """Return the lowest capacity of *cluster* for workloads within the lag; 0 if it may be unusable."""
         versions = self._recent("clusters", cluster, at)
         least = min(_certain_capacity_of(version, resource) for version in versions)
-        return max(least - self.external.most(cluster, resource, at), Fraction(0))
+        return max(least - self.external.most(cluster, resource, at), 0)
 
-    def certain_limit(self, queue: str, resource: str, at: float) -> Fraction:
+    @_until_next_change
+    def certain_limit(self, queue: str, resource: str, at: float) -> requests.Amount:
         """Return the lowest limit of *queue* for *resource* within the lag, without the guarantees of others."""
         if queue == ROOT:
-            return sum((self._certain_share(name, resource, at) for name in self.clusters()), Fraction(0))
+            return sum((self._certain_share(name, resource, at) for name in self.clusters()), 0)
         above = self.certain_limit(self.path(queue, at)[1], resource, at)
         own = [_capability(item, resource) for item in self._recent("queues", queue, at) if item is not None]
         return min([above, *(item for item in own if item is not None)])
 
-    def guarantees(self, resource: str, at: float, *, without: Collection[str]) -> Fraction:
+    @_until_next_change
+    def guarantees(self, resource: str, at: float, *, without: tuple[str, ...]) -> requests.Amount:
         """Return the sum of the highest guarantees of the queues within the lag, except *without*."""
         names = [name for kind, name in self._versions if kind == "queues" and name not in without]
         return sum(
             (max(_guarantee_of(item, resource) for item in self._recent("queues", name, at)) for name in names),
-            Fraction(0),
         )
 
     def is_certainly_open(self, queue: str, at: float) -> bool:
         """Return whether *queue* was open all the time within the lag."""
         return all(item is not None and _state(item) == "Open" for item in self._recent("queues", queue, at))
 
-    def _certain_share(self, cluster: str, resource: str, at: float) -> Fraction:
+    def _certain_share(self, cluster: str, resource: str, at: float) -> requests.Amount:
         """Return what a cluster adds to the root's limit at least; nothing if it may be unusable."""
         state = self._recent("clusters", cluster, at)
         if all(_certain_capacity_of(version, resource) for version in state):
             return self.certain_capacity(cluster, resource, at)
-        return Fraction(0)
+        return 0
 
-    def _pool(self, resource: str, at: float) -> Fraction:
+    def _pool(self, resource: str, at: float) -> requests.Amount:
         """Return the capacity of all usable clusters, and what is used on the others (Q1).
 
         What workloads that run again use beyond the capacity of their clusters is added.
         """
         shares = (self._share_of_pool(name, resource, at) for name in self.clusters())
-        return sum((*shares, *self._overcommitted(resource, at)), Fraction(0))
+        return sum((*shares, *self._overcommitted(resource, at)), 0)
 
-    def _overcommitted(self, resource: str, at: float) -> Iterator[Fraction]:
+    def _overcommitted(self, resource: str, at: float) -> Iterator[requests.Amount]:
         """Yield by how much workloads that run again exceed, at most, the capacity of each cluster."""
-        again: dict[str, Fraction] = {}
+        again: dict[str, requests.Amount] = {}
         for holder in self.holders():
             if holder.uid in self._resized:
                 for name in placement(holder):
-                    again[name] = again.get(name, Fraction(0)) + self.charges[holder.uid].get(resource, Fraction(0))
+                    again[name] = again.get(name, 0) + self.charges[holder.uid].get(resource, 0)
         for name, amount in again.items():
-            excess = self.held_on(name).get(resource, Fraction(0)) - self.certain_capacity(name, resource, at)
-            yield max(min(excess, amount), Fraction(0))
+            excess = self.held_on(name).get(resource, 0) - self.certain_capacity(name, resource, at)
+            yield max(min(excess, amount), 0)
 
-    def _share_of_pool(self, cluster: str, resource: str, at: float) -> Fraction:
-        free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), Fraction(0))
+    def _share_of_pool(self, cluster: str, resource: str, at: float) -> requests.Amount:
+        free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), 0)
         if all(state is not None and is_ready(state) for state in self._recent("clusters", cluster, at)):
             return free
-        return max(free, self.held_on(cluster).get(resource, Fraction(0)))
+        return max(free, self.held_on(cluster).get(resource, 0))
 
-    def _promised(self, parent: str, queue: str, resource: str, at: float) -> Fraction:
+    def _promised(self, parent: str, queue: str, resource: str, at: float) -> requests.Amount:
         """Return the lowest total guarantee of the siblings of *queue* within the lag; 0 if they may be scaled down."""
         if self.guarantees(resource, at, without=()) > min(
             self.certain_limit(name, resource, at) for name in (parent, ROOT)
         ):
-            return Fraction(0)
+            return 0
         names = [name for kind, name in self._versions if kind == "queues" and name not in {queue, ROOT}]
         siblings = [name for name in names if self.path(name, at)[1] == parent]
-        return sum((self._guarantee(name, resource, at) for name in siblings), Fraction(0))
+        return sum((self._guarantee(name, resource, at) for name in siblings), 0)
 
-    def _guarantee(self, queue: str, resource: str, at: float) -> Fraction:
+    def _guarantee(self, queue: str, resource: str, at: float) -> requests.Amount:
         return min(_certain_guarantee_of(item, resource) for item in self._recent("queues", queue, at))
 
     def _recent(self, kind: str, name: str, at: float) -> list[dict[str, Any] | None]:
@@ -350,33 +371,33 @@ def _state(queue: Mapping[str, Any]) -> str:
     return str(queue.get("status", {}).get("state") or "Open")
 
 
-def _capability(queue: Mapping[str, Any], resource: str) -> Fraction | None:
+def _capability(queue: Mapping[str, Any], resource: str) -> requests.Amount | None:
     return requests.amounts(queue["spec"].get("capability")).get(resource)
 
 
-def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
+def _guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> requests.Amount:
     guarantee = (queue or {}).get("spec", {}).get("guarantee") or {}
-    return requests.amounts(guarantee.get("resource")).get(resource, Fraction(0))
+    return requests.amounts(guarantee.get("resource")).get(resource, 0)
 
 
-def _certain_guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> Fraction:
+def _certain_guarantee_of(queue: Mapping[str, Any] | None, resource: str) -> requests.Amount:
     """Return what is guaranteed at least: nothing if the queue takes no workloads, at most its capability (Q3)."""
     if queue is None or _state(queue) != "Open":
-        return Fraction(0)
+        return 0
     guarantee, capability = _guarantee_of(queue, resource), _capability(queue, resource)
     return guarantee if capability is None else min(guarantee, capability)
 
 
-def _certain_capacity_of(cluster: Mapping[str, Any] | None, resource: str) -> Fraction:
+def _certain_capacity_of(cluster: Mapping[str, Any] | None, resource: str) -> requests.Amount:
     """Return the capacity of a cluster that every workload can be admitted to."""
     if cluster is None or "deletionTimestamp" in cluster["metadata"] or cluster["spec"].get("taints"):
-        return Fraction(0)
+        return 0
     return _capacity_of(cluster, resource)
 
 
-def _capacity_of(cluster: Mapping[str, Any], resource: str) -> Fraction:
+def _capacity_of(cluster: Mapping[str, Any], resource: str) -> requests.Amount:
     summary = cluster.get("status", {}).get("resourceSummary") or {}
-    return requests.amounts(summary.get("allocatable")).get(resource, Fraction(0)) if is_ready(cluster) else Fraction(0)
+    return requests.amounts(summary.get("allocatable")).get(resource, 0) if is_ready(cluster) else 0
 
 
 def is_ready(cluster: Mapping[str, Any]) -> bool:
