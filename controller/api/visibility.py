@@ -68,7 +68,7 @@ class VisibleQueue(msgspec.Struct, rename="camel", frozen=True):
 class VisibleWorkloads(msgspec.Struct, rename="camel", frozen=True):
     """The workloads of a namespace, pending ones first by queue and position; *remaining* were left out.
 
-    *queues* are those of the namespace's workloads that are not finished.
+    *queues* are those of the namespace's workloads that are not finished, at most 100.
     """
 
     namespace: str

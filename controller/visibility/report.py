@@ -18,6 +18,9 @@ from controller.reporting.messages import NOT_INCLUDED, pending_message, remedy_
 from controller.reporting.redaction import redacted_refusal, same_namespace
 from controller.visibility.scan import NamespaceUsage, Scan
 
+#: Queues in one answer, which takes memory until its caller has read it.
+MAX_QUEUES = 100
+
 
 def workloads_of(engine: Engine, uids: Iterable[WorkloadUid], *, kind: str = "", name: str = "") -> list[Workload]:
     """Return those of *uids* that exist, all or those of a kind or name, in the same order."""
@@ -29,11 +32,20 @@ def workloads_of(engine: Engine, uids: Iterable[WorkloadUid], *, kind: str = "",
 
 
 def queues_of(engine: Engine, namespace_usage: Mapping[QueueName, NamespaceUsage]) -> Iterator[VisibleQueue]:
-    """Yield the queues of a namespace by name, with its usage of them and that of all others together."""
+    """Yield the queues of a namespace by name, with its usage of them and that of all others together.
+
+    Of very many they are those with the most pending workloads of the namespace.
+    """
     shares = engine.queue_shares
-    for name, own in sorted(namespace_usage.items()):
-        if shares is None or name not in shares.quota.limits or not (own.pending or own.allocated):
-            continue
+    if shares is None:
+        return
+    used = {
+        name: own
+        for name, own in namespace_usage.items()
+        if name in shares.quota.limits and (own.pending or own.allocated)
+    }
+    for name in sorted(sorted(used, key=lambda name: (-used[name].pending, name))[:MAX_QUEUES]):
+        own = used[name]
         usage, fair_share, limit = (
             engine.current_usage.get(name, {}),
             shares.fair_shares.get(name, {}),

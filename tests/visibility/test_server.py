@@ -93,6 +93,20 @@ async def test_commands_find_a_workload_of_any_kind_by_its_name(tmp_path):
     assert [(item.kind, item.name) for item in report.items] == [("Deployment", "web")]
 
 
+async def test_workloads_and_queues_of_an_answer_are_bounded(tmp_path, monkeypatch):
+    monkeypatch.setattr("controller.visibility.server.MAX_ITEMS", 20)
+    monkeypatch.setattr("controller.visibility.report.MAX_QUEUES", 3)
+    names = ["a", "b", "c", "d", "e", "e"]
+    jobs = [workload(f"job-{number}", {"cpu": 10**9}, namespace="ml", queue=name) for number, name in enumerate(names)]
+    absent = [workload(f"more-{number}", {"cpu": 1}, namespace="ml", queue=f"absent-{number}") for number in range(20)]
+    engine = worlds.build(worlds.Policy(), *(Queue(QueueName(name)) for name in sorted(set(names))), *jobs, *absent)
+    engine.plan(worlds.NOW)
+    async with served(tmp_path, engine=engine) as (_, _, ask):
+        _, body = await ask()
+    assert [queue["name"] for queue in body["queues"]] == ["a", "b", "e"]
+    assert (len(body["items"]), body["remaining"]) == (20, 6)
+
+
 async def test_one_user_is_limited_and_others_are_not(tmp_path):
     clock = Clock()
     async with served(tmp_path, clock=clock) as (_, _, ask):
