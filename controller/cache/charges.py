@@ -28,11 +28,16 @@ def recorded(binding: CachedBinding, requests: WorkloadRequests | None, record: 
             requests.total, cluster_charges, admitted_at=record.admitted_at or 0, raised_by=record.raised_by
         )
     requested = _add_excess_pods(_requests_by_cluster(binding, targets, requests), binding, requests)
-    recorded_parts = _recorded_shares(record, targets, is_divided=is_divided(binding, requests))
+    divided = is_divided(binding, requests)
+    recorded_parts = _recorded_shares(record, targets, is_divided=divided)
     parts = {name: elementwise_max(recorded_parts[name], requested[name]) for name in requested}
     sums = total(requested.values())
     increased = frozenset(name for name, amount in sums.items() if amount > record.charge.get(name, 0))
-    parts = _add_surplus_replicas(parts, binding, requests) | _usage_on_left_clusters(binding, requests, {*parts})
+    left = _usage_on_left_clusters(binding, requests, {*parts})
+    if not divided and not requests.replicas:
+        # Its record will contain the sum of equal copies.
+        left = {name: elementwise_max(record.charge_of_copy, amounts) for name, amounts in left.items()}
+    parts = _add_surplus_replicas(parts, binding, requests) | left
     admission = _admission(parts, binding, requests, admitted_at=record.admitted_at or 0)
     # The record of a move contains the cluster that it leaves, so leaving it is not another move.
     leaving = {assignment.name for assignment in binding.details.evicting} - {*requested}

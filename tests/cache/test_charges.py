@@ -125,13 +125,25 @@ def test_reported_pods_are_charged(status, given, pods, state):
     assert (workload.state, workload.admission.charge) == (state, {"cpu": pods * 1000, "pods": pods * 1000})
 
 
-def test_failover_is_charged_on_both_clusters_until_task_ends():
+@pytest.mark.parametrize(
+    ("template", "pods"),
+    [
+        pytest.param(job("j1"), 1, id="as-admitted"),
+        pytest.param(job("j1", replicas=1), 2, id="scaled-down"),
+        pytest.param(job("another"), 1, id="deleted-template"),
+    ],
+)
+def test_failover_is_charged_on_both_clusters_until_task_ends(template, pods):
+    """The copy in the cluster that it leaves is charged as before, so a record of both has twice the charge."""
     task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
-    moving = workload_of(clusters=["m2"], spec={"gracefulEvictionTasks": [task]})
-    assert moving.admission.cluster_charges == (ClusterCharge("m2", ONE), ClusterCharge("m1", ONE))
-    assert moving.admission.charge == {"cpu": 2000, "pods": 2000}
+    each = {"cpu": 1000 * pods, "pods": 1000 * pods}
+    record = admission_record("rb-j1", queue="a", charge={"cpu": str(pods), "pods": str(pods)}, clusters=("m1",))
+    more = {"clusters": ["m2"], "template": template, "record": record}
+    moving = workload_of(spec={"gracefulEvictionTasks": [task]}, **more)
+    assert moving.admission.cluster_charges == (ClusterCharge("m2", each), ClusterCharge("m1", each))
+    assert moving.admission.charge == {"cpu": 2000 * pods, "pods": 2000 * pods}
     assert not moving.has_resized, "its tenant asks for no more"
-    assert workload_of(clusters=["m2"]).admission.cluster_charges == (ClusterCharge("m2", ONE),)
+    assert workload_of(**more).admission.cluster_charges == (ClusterCharge("m2", each),)
 
 
 @pytest.mark.parametrize("record", [SMALL, None], ids=["recorded", "adopted"])
