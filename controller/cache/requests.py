@@ -157,7 +157,7 @@ class DispatchedRequests:
     ) -> WorkloadRequests | None:
         """Return the requests that *binding* may run: those of its template, or more where that is not rolled out.
 
-        *generation* is that of the template.
+        *generation* is that of the template, ``None`` without one.
         """
         if not binding.targets:
             self._rollouts.pop(binding.uid, None)
@@ -167,6 +167,9 @@ class DispatchedRequests:
         known = self._dispatched.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, _placed_requests(binding, requests))
+        elif requests is None and generation is None:
+            # Its template was deleted: its clusters run on what was dispatched.
+            return known
         if requests is not None:
             # A workload that is scaled to zero may leave its clusters before they have stopped its replicas.
             if requests.total or not any(reported.replicas for reported in binding.progress):

@@ -14,7 +14,7 @@ from controller.cache.store import Store
 from controller.engine.reasons import Reason
 from controller.engine.state.clusters import Assignment
 from controller.engine.state.workloads import ClusterCharge, WorkloadState
-from tests.cache.fake_event_handler import received
+from tests.cache.fake_event_handler import received, remove
 from tests.cache.objects import (
     DEPLOYMENT,
     DEPLOYMENTS,
@@ -144,6 +144,16 @@ def test_failover_is_charged_on_both_clusters_until_task_ends(template, pods):
     assert moving.admission.charge == {"cpu": 2000 * pods, "pods": 2000 * pods}
     assert not moving.has_resized, "its tenant asks for no more"
     assert workload_of(**more).admission.cluster_charges == (ClusterCharge("m2", each),)
+
+
+def test_refused_resize_stays_charged_without_its_template():
+    """Otherwise the queue of a grown job would be freed by the deletion of the job alone (``--cascade=orphan``)."""
+    store, grown = Store(), job("j1", replicas=6)
+    bound = binding("j1", record=SMALL, paused=False, clusters=["m1"])
+    received(store, ("bindings", bound), ("jobs", grown))
+    remove(store, "jobs", grown)
+    workload = received(store).workloads["rb-j1"]
+    assert (workload.has_resized, workload.admission.charge) == (True, {"cpu": 6000, "pods": 6000})
 
 
 @pytest.mark.parametrize("record", [SMALL, None], ids=["recorded", "adopted"])
