@@ -152,6 +152,21 @@ def test_resize_is_accepted_only_once_its_cluster_is_ready(asks):
     assert evicted(scenario) == ([] if asks == 5 else ["j"])
 
 
+def test_resize_is_accepted_only_once_it_is_dispatched():
+    """While its dispatching is suspended, its gang minimum is that of the template before (D7)."""
+    scenario = Scenario(
+        {
+            "clusters": [{"name": "m", "has": {"u": 8}}],
+            "queues": [{"name": "A"}],
+            "jobs": [{"name": "j", "queue": "A", "asks": {"u": 5}, "on": "m", "resized": True, "hold": "Suspended"}],
+        }
+    )
+    workload = scenario.by_name("j")
+    assert (evicted(scenario), scenario.engine.has_accepted(workload.uid)) == ([], False)
+    scenario.engine.workload_changed(replace(workload, hold=None), scenario.now)
+    assert (evicted(scenario), scenario.engine.has_accepted(workload.uid)) == ([], True)
+
+
 @pytest.mark.parametrize(("last", "external"), [(4, 3), (5, 2), (3, 3)], ids=["as-before", "grown", "shrunk"])
 def test_only_what_a_resize_frees_explains_the_summary(last, external):
     """C2: while an autoscaler resizes a workload, usage of others on its cluster is seen at once."""

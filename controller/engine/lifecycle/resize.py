@@ -53,7 +53,7 @@ class ResizeTracker:
                 continue  # evicted with another part of its gang
             if self._fits(workload):
                 self.stop_timer(workload.uid, now)
-                if workload.uid not in workloads.moved and self._is_on_usable_clusters(workload):
+                if workload.uid not in workloads.moved and self._is_evaluated(workload):
                     workloads.accepted.add(workload.uid)
                 if workload.details.runs_after_finish and workload.uid in workloads.accepted:
                     assume(replace(workload, details=replace(workload.details, runs_after_finish=False)), now)
@@ -108,8 +108,10 @@ class ResizeTracker:
             self._fits_cluster(workload, cluster_charge, increased) for cluster_charge in admission.cluster_charges
         ) and self._fits_quota(workload, admission, increased)
 
-    def _is_on_usable_clusters(self, workload: Workload) -> bool:
-        return all(self._cluster_usage.cluster_state(own.cluster).is_usable for own in workload.cluster_charges)
+    def _is_evaluated(self, workload: Workload) -> bool:
+        """Return whether its clusters are usable, and have got its requests: not while dispatching is suspended."""
+        is_usable = (self._cluster_usage.cluster_state(own.cluster).is_usable for own in workload.cluster_charges)
+        return workload.hold is None and all(is_usable)
 
     def _fits_cluster(self, workload: Workload, own: ClusterCharge, increased: AbstractSet[str]) -> bool:
         """Return whether the cluster holds what must run at once (D11); an unusable one may."""

@@ -78,11 +78,11 @@ def with_placement_time(before: Workload | None, workload: Workload, now: int) -
 
 
 def _eviction_factors(workload: Workload) -> tuple[object, ...]:
-    """Return what decides, in addition to its charge, whether an admitted workload may be evicted."""
+    """Return what decides, in addition to its charge, whether an admitted workload may or must be evicted."""
     return (
         workload.state,
-        workload.has_aborted,
-        workload.has_lost_data,
+        workload.is_admitted_here,
+        workload.hold,
         workload.priority,
         workload.priority_class,
         workload.evictions,
