@@ -30,6 +30,8 @@ def selection(query: Mapping[str, str]) -> Match:
     """Return the predicate of both selectors: labels as in `a,!b,c=d`, and the name of an object."""
     labels, names = (_terms(query.get(name, "")) for name in ("labelSelector", "fieldSelector"))
     assert {name for name, _, _ in names} <= {"metadata.name"}
+    if not labels and not names:
+        return lambda _: True
 
     def matches(obj: Mapping[str, Object]) -> bool:
         mine = obj["metadata"].get("labels") or {}

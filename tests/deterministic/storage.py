@@ -1,6 +1,8 @@
 """The objects of the in-memory API server, their versions, the owners of their fields, and the watches of them."""
 
+import bisect
 from collections.abc import Callable, Iterable, Mapping
+from itertools import takewhile
 
 from tests.deterministic.field_ownership import Ownership, managed_fields
 from tests.deterministic.objects import NAMESPACES, Key, Kind, Object, empty_object, with_metadata
@@ -43,12 +45,12 @@ class Storage:
     def compact(self, version: int | None = None) -> None:
         """Forget all changes up to *version*, so that watches and pages from an earlier version get 410."""
         self.compacted = self.version if version is None else version
-        self.changes = [change for change in self.changes if change.version > self.compacted]
+        del self.changes[: bisect.bisect_right(self.changes, self.compacted, key=lambda change: change.version)]
 
     def expire(self, kind: Kind, created_before: str) -> None:
         """Forget old objects of *kind* without watch events, as the storage does at the end of their lease."""
         objects = self._objects[kind]
-        for key in [key for key, obj in objects.items() if obj["metadata"]["creationTimestamp"] < created_before]:
+        for key in list(takewhile(lambda key: objects[key]["metadata"]["creationTimestamp"] < created_before, objects)):
             self._owners.pop(objects.pop(key)["metadata"]["uid"], None)
 
     def send_bookmarks(self, watch: Watch) -> None:

@@ -81,6 +81,7 @@ class System:
         self._encoder = msgspec.json.Encoder(order="deterministic")
         self.server.observers.append(self._record)
         self._versions: list[tuple[float, int]] = []
+        self._may_have_orphans = False
 
     def timestamp(self) -> str:
         """Return the server's time of day."""
@@ -98,6 +99,8 @@ class System:
         return {template_name(target.name) for target in targets if target is not None}
 
     def _record(self, change: Change) -> None:
+        if change.obj is None or (change.previous is None and "ownerReferences" in change.obj["metadata"]):
+            self._may_have_orphans = True
         head = f"{self.loop.time()!r} {change.version} {change.kind.plural} {change.key}"
         self._digest.update(head.encode() + (b"-" if change.obj is None else self._encoder.encode(change.obj)))
 
@@ -195,8 +198,10 @@ class System:
             await asyncio.sleep(_MAINTENANCE_SECONDS)
 
     def _collect_garbage(self) -> None:
-        for due in list(deletions_of_orphans(self.server)):
-            self.server.handle(due)
+        if self._may_have_orphans:
+            self._may_have_orphans = False
+            for due in list(deletions_of_orphans(self.server)):
+                self.server.handle(due)
         for kind in (kinds.EVENTS, kinds.CORE_EVENTS):
             self.server.expire(kind, timestamp(self.loop.time() - _EVENT_SECONDS))
 
