@@ -51,6 +51,8 @@ class History:
 
     clusters: tuple[ClusterHistory, ...] = ()
     blocked: tuple[StarvationTimer, ...] = ()
+    passed: tuple[tuple[WorkloadUid, int], ...] = ()
+    """How long workloads that others precede now were the first blocked ones (O6)."""
     not_fitting_since: tuple[tuple[WorkloadUid, int], ...] = ()
     """Resized workloads that do not fit, with the time when that began (D7)."""
     rescheduled: tuple[tuple[WorkloadUid, int], ...] = ()
@@ -101,6 +103,7 @@ def take_history(engine: Engine) -> History:
         blocked=tuple(
             StarvationTimer(*key, head.uid, head.since) for key, head in sorted(cycle.starvation_timers.heads.items())
         ),
+        passed=tuple(sorted(cycle.starvation_timers.passed.items())),
         not_fitting_since=tuple(sorted(cycle.resize.not_fitting_since.items())),
         spent_resize_grace=tuple((uid, *cycle.resize.spent_grace[uid]) for uid in sorted(cycle.resize.spent_grace)),
         rescheduled=tuple(sorted(cycle.startup.requeued.items())),
@@ -179,7 +182,7 @@ def _restore_timers(engine: Engine, history: History) -> None:
     """Restore since when workloads, gangs and clusters are in their state, and what the last plans decided."""
     cycle, cluster_usage = engine.cycle, engine.cluster_usage
     heads = {(timer.queue, timer.namespace): BlockedHead(timer.uid, timer.since) for timer in history.blocked}
-    cycle.starvation_timers.restore(heads, dict(history.expired_reservations))
+    cycle.starvation_timers.restore(heads, dict(history.expired_reservations), dict(history.passed))
     engine.context.windows.backfilled = dict(history.backfilled)
     engine.context.windows.spent = dict(history.spent_budgets)
     cycle.idle_reservations.by_owner = dict(history.idle_reservations)

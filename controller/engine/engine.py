@@ -445,7 +445,7 @@ class Engine:
         self.index.update(before, workload)
         self.context.advance_reservation_tracker.workload_changed(before, workload)
         if before is not None and (workload is None or workload.has_run or workload.state is WorkloadState.FINISHED):
-            self.cycle.starvation_timers.forget_expirations(before.uid)
+            self.cycle.starvation_timers.forget(before.uid)
         if workload is not None:
             self.cycle.startup.track(workload, self.policy.startup_timeout_ms)
             if workload.is_being_evicted:

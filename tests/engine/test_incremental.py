@@ -266,7 +266,8 @@ def fresh(engine: Engine, now: int) -> Engine:
     built.cluster_usage.has_begun = engine.cluster_usage.has_begun
     competed = engine.cycle.starvation_timers.heads.items()
     heads = {key: head for key, head in competed if key[0] in built.pending.queues}
-    built.cycle.starvation_timers.restore(heads, engine.cycle.starvation_timers.expirations)
+    timers = engine.cycle.starvation_timers
+    built.cycle.starvation_timers.restore(heads, timers.expirations, timers.passed)
     built.cycle.idle_reservations.by_owner = {**engine.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**engine.cycle.startup.requeued}
     built.cycle.startup.incomplete_gangs = {**engine.cycle.startup.incomplete_gangs}

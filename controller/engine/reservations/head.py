@@ -43,14 +43,16 @@ class BlockedHead:
 
 
 class StarvationTimers:
-    """Tracks how long the same workload has been the first blocked one of each queue.
+    """Tracks how long each workload has been the first blocked one of its queue.
 
-    With tenant fairness of each namespace in it: every admission may let another namespace precede.
+    With tenant fairness of its namespace there: every admission may let another namespace precede.
     """
 
     def __init__(self, workloads: WorkloadIndex, order: PendingOrder) -> None:
         self.expirations: dict[WorkloadUid, int] = {}
         """How many reservations of each workload have expired; each doubles the pause before the next (O8)."""
+        self.passed: dict[WorkloadUid, int] = {}
+        """How much time of its timer had passed when another workload came to precede each blocked one."""
         self.heads: dict[TimerKey, BlockedHead] = {}
         """The first blocked workloads."""
         self._keys: dict[QueueName, set[TimerKey]] = {}
@@ -62,9 +64,15 @@ class StarvationTimers:
         self._workloads = workloads
         self._order = order
 
-    def restore(self, heads: Mapping[TimerKey, BlockedHead], expirations: Mapping[WorkloadUid, int]) -> None:
+    def restore(
+        self,
+        heads: Mapping[TimerKey, BlockedHead],
+        expirations: Mapping[WorkloadUid, int],
+        passed: Mapping[WorkloadUid, int],
+    ) -> None:
         """Continue with timers that were saved."""
-        self.heads, self.expirations, self._ordered_for = dict(heads), dict(expirations), None
+        self.heads, self.expirations, self.passed = dict(heads), dict(expirations), dict(passed)
+        self._ordered_for = None
         self._keys.clear()
         for key in heads:
             self._keys.setdefault(key[0], set()).add(key)
@@ -81,8 +89,15 @@ class StarvationTimers:
                 self._replace(key, None)
             for key, workload in first.items():
                 timer = self.heads.get(key)
-                if timer is None or timer.uid != workload.uid:
-                    self._replace(key, BlockedHead(workload.uid, now))
+                if timer is not None and timer.uid == workload.uid:
+                    continue
+                if timer is not None and self._is_blocked(timer.uid):
+                    self.passed[timer.uid] = now - timer.since
+                self._replace(key, BlockedHead(workload.uid, now - self.passed.pop(workload.uid, 0)))
+
+    def _is_blocked(self, uid: WorkloadUid) -> bool:
+        pending = self._workloads.pending
+        return uid in pending and pending.class_of(uid).competes
 
     def _first_blocked(self, queue: QueueName) -> dict[TimerKey, Workload]:
         """Return the first workloads of a queue that wait for capacity only."""
@@ -114,8 +129,9 @@ class StarvationTimers:
         self.expirations[workload.uid] = self.expirations.get(workload.uid, 0) + 1
         self._ordered_for = None
 
-    def forget_expirations(self, uid: WorkloadUid) -> None:
-        """Forget how many reservations of a workload have expired, because it has run or no longer exists."""
+    def forget(self, uid: WorkloadUid) -> None:
+        """Forget the expired reservations and the timer of a workload that has run or no longer exists."""
+        self.passed.pop(uid, None)
         if self.expirations.pop(uid, None) is not None:
             self._ordered_for = None
 
@@ -124,6 +140,7 @@ class StarvationTimers:
 
     def reset(self, workload: Workload, now: int) -> None:
         """Restart the timer of *workload*, whose reservation has ended."""
+        self.passed.pop(workload.uid, None)
         for key in [key for key in self._keys.get(workload.queue, ()) if self.heads[key].uid == workload.uid]:
             self._replace(key, BlockedHead(workload.uid, now))
 
