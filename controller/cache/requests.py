@@ -173,7 +173,7 @@ class DispatchedRequests:
         if requests is not None:
             # A workload that is scaled to zero may leave its clusters before they have stopped its replicas.
             if requests.total or not any(reported.replicas for reported in binding.progress):
-                self._dispatched[binding.uid] = requests
+                self._dispatched[binding.uid] = _placed_requests(binding, requests)
             if requests.replicas and requests.job is None:
                 return self._with_outdated_replicas(binding, requests, generation)
         return requests

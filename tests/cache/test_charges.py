@@ -286,6 +286,15 @@ def test_dispatched_requests_are_charged_while_suspended(steps, charges, suspend
     assert seen == charges
 
 
+def test_replicas_that_were_never_placed_were_not_dispatched():
+    """Karmada leaves its division as it is where more replicas do not fit."""
+    store = Store(DEPLOYMENTS)
+    for suspension in ({}, {"dispatching": True}):
+        spec = {"replicas": 40, "suspension": {"scheduling": False, **suspension}}
+        workload = charged_deployment(store, {"m1": 4}, paused=None, spec=spec)
+        assert (workload.admission.charge["cpu"], workload.has_resized) == (2000, False)
+
+
 @pytest.mark.parametrize(
     # The generation of the template, replicas, CPUs of each, and what the cluster reports; the charge after each step.
     ("steps", "charges"),
