@@ -6,8 +6,7 @@ they were observed.
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,6 +16,7 @@ import msgspec
 import structlog
 
 from console.history import History
+from console.usage_history import UsageHistory
 from controller.api.configuration import VolcanoGlobalConfiguration
 from controller.api.hyperjobs import HYPERJOB_RESOURCES
 from controller.api.keys import DATA_SOURCE_CLAIMS, DATA_SOURCES, Resource
@@ -36,7 +36,6 @@ from controller.controllers.hyperjob.observed import ObservedHyperJob, decode_hy
 from controller.engine.engine import Engine
 from controller.engine.state.clusters import ApiKind
 from controller.engine.state.hierarchy import ROOT, QueueName
-from controller.engine.state.resources import Resources
 from controller.engine.state.workloads import WorkloadState
 from controller.forecast.profiles import with_run_time
 from controller.forecast.run_times import RunTimes
@@ -71,14 +70,6 @@ class Index:
     """When the oldest pending workload of a queue and the queues below it was created, in milliseconds."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sample:
-    """Usage of the queues at one time."""
-
-    at: int
-    queues: Mapping[QueueName, Resources]
-
-
 class Model:
     """Watches the control plane and holds the newest snapshot; the event handlers of ``on_update`` must not block."""
 
@@ -95,7 +86,7 @@ class Model:
         self.last_error: str | None = None
         self.history = history or History()
         """Past decisions, as far as they were logged."""
-        self.samples: deque[Sample] = deque(maxlen=_SAMPLES)
+        self.usage = UsageHistory(_SAMPLES)
         self._api = api
         self._namespace = namespace
         self._refresh_seconds = refresh_seconds
@@ -234,8 +225,8 @@ class Model:
         snapshot = plan_snapshot(self.store, self._engine, now, self.configuration, self._run_times)
         self.store.mark_changed(snapshot.plan.originals)
         self._snapshot, self._index, self.last_error = snapshot, None, None
-        if not self.samples or now >= self.samples[-1].at + _SAMPLE_SECONDS * 1000:
-            self.samples.append(Sample(now, dict(snapshot.current.queues)))
+        if not self.usage.times or now >= self.usage.times[-1] + _SAMPLE_SECONDS * 1000:
+            self.usage.append(now, snapshot.current.queues)
         for handler in self.on_update:
             handler()
 

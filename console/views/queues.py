@@ -409,18 +409,17 @@ def _one(
 def _series(model: Model, name: QueueName) -> tuple[Series, ...]:
     """Return the usage of a queue since the console has started, at most four hours."""
     snapshot = shown_snapshot(model)
-    samples = list(model.samples)
-    samples = samples[:: max(-(-len(samples) // _MAX_POINTS), 1)]
+    step = max(-(-len(model.usage.times) // _MAX_POINTS), 1)
+    times = model.usage.times[::step]
     result = []
     limits = snapshot.shares.quota.limits.get(name)
     for resource in shown_resources(snapshot.resources):
-        used = [sample.queues.get(name, {}).get(resource, 0) for sample in samples]
+        used = model.usage.amounts(name, resource)[::step]
         limit = limits.limit.get(resource, 0) if limits is not None else 0
         fair = fair_share_of(snapshot, name).get(resource, 0)
         largest = max([*used, limit, 1])
         points = tuple(
-            Point(format_time(sample.at), round(amount / largest, 3))
-            for sample, amount in zip(samples, used, strict=True)
+            Point(format_time(at), round(amount / largest, 3)) for at, amount in zip(times, used, strict=True)
         )
         result.append(Series(resource, points, round(float(fair / largest), 3), amounts_text({resource: largest})))
     return tuple(result)
