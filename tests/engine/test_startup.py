@@ -179,6 +179,14 @@ def test_resumed_workload_gets_the_whole_startup_timeout():
     assert [workload.name for workload in scenario.engine.plan(scenario.now).reschedules] == ["j"]
 
 
+def test_unknown_requests_do_not_end_the_startup_timeout():
+    """With ``resize.action: Report`` nothing else would evict it (D7)."""
+    scenario = late()
+    unknown = replace(scenario.by_name("j"), hold=Refusal(Reason.REQUESTS_UNKNOWN))
+    scenario.engine.workload_changed(unknown, scenario.now)
+    assert evicted(scenario) == ["j"]
+
+
 @pytest.mark.parametrize(("has_run", "excluded"), [(True, ()), (False, ("m",))])
 def test_cluster_that_was_lost_after_a_run_is_not_excluded(has_run, excluded):
     """R1: it did start there, so it and equal workloads may be tried there again."""

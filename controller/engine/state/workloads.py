@@ -385,7 +385,8 @@ class Workload:
         """Return whether it was admitted here and has not run yet; adopted workloads are not timed (R1)."""
         admission = self.admission
         is_ours = admission is not None and not admission.adopted and admission.admitted_at > 0
-        return self.state is WorkloadState.ADMITTED and is_ours and not self.has_run and self.hold is None
+        may_start = self.hold is None or self.hold.reason is Reason.REQUESTS_UNKNOWN
+        return self.state is WorkloadState.ADMITTED and is_ours and not self.has_run and may_start
 
     @property
     def has_moved(self) -> bool:
