@@ -23,8 +23,8 @@ _HOUR_MS: Final = 3_600_000
 _DEFAULT_TIMEOUT_MS: Final = 1_800_000
 #: So many outdated check times are kept, in addition to as many as there are current ones.
 _MAX_OUTDATED: Final = 1_024
-#: Pending reasons of parts that the controller itself will admit again.
-_STARTABLE_REASONS: Final = {Reason.STARTUP_BACKOFF, Reason.PREEMPTION_IN_PROGRESS}
+#: Pending reasons of parts that their users stopped, or that are not evaluated: the other parts run without them.
+_STOPPED_REASONS: Final = {Reason.ABORTED, Reason.SUSPENDED, Reason.INTERNAL_ERROR}
 
 
 class StartupTracker:
@@ -233,7 +233,7 @@ class StartupChecks:
     def _dependent_parts(self, gang: HyperJobGang, evicted: Collection[WorkloadUid]) -> list[Workload]:
         """Return the other parts of *gang* to evict; none while enough remain without those *evicted*."""
         remaining = [part for part in self._workloads.parts(gang) if part.uid not in evicted]
-        if gang.parts - len(evicted) - sum(_is_to_be_admitted(part) for part in remaining) >= gang.minimum:
+        if not _lacks_parts(gang, remaining):
             return []
         return [part for part in remaining if part.is_admitted_here]
 
@@ -241,8 +241,7 @@ class StartupChecks:
         """Track since when *gangs* hold clusters and lack parts."""
         for gang in gangs:
             parts = self._workloads.parts(gang)
-            is_incomplete = gang.parts - sum(_is_to_be_admitted(part) for part in parts) < gang.minimum
-            if is_incomplete and any(part.is_admitted_here for part in parts):
+            if _lacks_parts(gang, parts) and any(part.is_admitted_here for part in parts):
                 self._tracker.incomplete_gangs.setdefault(gang, now)
             else:
                 self._tracker.incomplete_gangs.pop(gang, None)
@@ -319,6 +318,11 @@ def _failed_clusters(workload: Workload) -> frozenset[ClusterName]:
     return frozenset(cluster_charge.cluster for cluster_charge in charges)
 
 
-def _is_to_be_admitted(part: Workload) -> bool:
-    """Return whether the controller will admit the part; not if it finished, was deleted or is suspended."""
-    return part.state is WorkloadState.PENDING and (part.hold is None or part.hold.reason in _STARTABLE_REASONS)
+def _lacks_parts(gang: HyperJobGang, parts: Iterable[Workload]) -> bool:
+    """Return whether *gang* needs more parts than those of *parts* that started, or that their users stopped."""
+    counted = [
+        part
+        for part in parts
+        if part.state is not WorkloadState.PENDING or (part.hold is not None and part.hold.reason in _STOPPED_REASONS)
+    ]
+    return len(counted) < gang.minimum
