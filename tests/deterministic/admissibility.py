@@ -7,6 +7,7 @@ not fit is evicted.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
+from math import inf
 from typing import Final
 
 from localup.karmada.scheduler import cluster_matches, untolerated_taint
@@ -110,8 +111,17 @@ class AdmissibilityChecker:
 
 
 def _exceeds(usage: ObservedUsage, binding: BindingState, cluster: str, at: float) -> bool:
-    """Return whether the gangs that run on *cluster* leave too little for that of *binding*."""
-    running = [usage.gang(other) for other in usage.holders() if cluster in other.running and other.uid != binding.uid]
+    """Return whether the gangs that run on *cluster* leave too little for that of *binding*.
+
+    Those that Karmada moved together with it may have started there after it was accepted beside the others.
+    """
+    accepted_at = binding.recorded_at("clustersChangedAt") or inf
+    running = [
+        usage.gang(other)
+        for other in usage.holders()
+        if cluster in other.running and other.uid != binding.uid
+        if (other.recorded_at("clustersChangedAt") or 0) < accepted_at - _LAG_SECONDS
+    ]
     return any(
         sum(gang.get(resource, 0) for gang in running) + amount
         > usage.free_capacity(cluster, resource, at) - usage.external.least(cluster, resource, at)

@@ -383,6 +383,33 @@ def correct_status_after_eviction(history: HistoryBuilder) -> None:
     history.mark_ours()
 
 
+def admit_beside_resized_job_on_a_shrunken_cluster(history: HistoryBuilder) -> None:
+    history.cluster("m1", cpu="4")
+    history.cluster("m2", cpu="2")
+    for name in ("grows", "stays"):
+        history.job(name, cpu=2)
+        history.admit(name, charge={"cpu": "2", "pods": "1"})
+    history.change("jobs", "grows", fake_karmada.job("grows", "q", cpu=4))
+    history.cluster("m1", cpu="2")
+    history.job("other", cpu=2)
+    history.admit("other", on="m2")
+
+
+def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> None:
+    container = {"resources": {"requests": {"cpu": "2"}}}
+    spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+    history.change("deployments", "web", {"metadata": {"name": "web", "namespace": "ns"}, "spec": spec})
+    binding = seed.binding("ns", "web", "t")
+    record = {"uid": "u-web", "queue": "q", "charge": {"pods": "0"}, "clusters": []}
+    binding["metadata"] |= {"uid": "u-web", "namespace": "ns"}
+    binding["metadata"]["annotations"][RECORD] = json.dumps(record)
+    binding["spec"] |= {"replicas": 1, "clusters": [], "suspension": {"scheduling": False}}
+    binding["spec"]["resource"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
+    history.change("resourcebindings", "web-deployment", binding)
+    history.job("other", cpu=2)
+    history.admit("other")
+
+
 def write_counts_and_state_of_a_queue_in_turn(history: HistoryBuilder) -> None:
     history.queue("q")
     for status in ({"running": 1}, {"state": "Closed"}):
@@ -400,6 +427,8 @@ PERMITTED = [
     admit_beside_job_that_ran_again_and_lost_its_cluster,
     admit_after_a_gang_that_was_decided_within_the_same_second,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
+    admit_beside_resized_job_on_a_shrunken_cluster,
+    admit_beside_deployment_that_no_cluster_runs,
     write_counts_and_state_of_a_queue_in_turn,
 ]
 

@@ -90,8 +90,12 @@ class BindingState:
 
     @property
     def holds(self) -> bool:
-        """Return whether it uses capacity: it runs or may start at any time."""
-        return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy))
+        """Return whether it uses capacity: it runs or may start at any time.
+
+        A Deployment of which no cluster was assigned a replica uses none until Karmada assigns one (C4).
+        """
+        is_assigned = not self.is_divided or bool(self.record.get("clusters"))
+        return not self.is_finished and (bool(self.clusters) or (self.admitted and self.has_policy and is_assigned))
 
 
 def observe(before: BindingState | None, binding: dict[str, Any]) -> BindingState:

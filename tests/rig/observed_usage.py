@@ -96,6 +96,7 @@ class ObservedUsage:
             present = self.requests_of(binding)
             if present != self._requests[binding.uid]:
                 self._requests[binding.uid] = present
+                self._lower_charge(binding)
                 self.external.resized(binding.uid, change.at)
 
     def _charges_of(self, uid: str) -> tuple[requests.Amounts, requests.Amounts]:
@@ -121,7 +122,8 @@ class ObservedUsage:
             self._decided.pop(before.uid, None)
         if after is not None:
             is_new = after.uid not in self.charges or after.is_admitted_since(before)
-            self._follow_copies(after, 0 if is_new else self.copies.get(after.uid, 0))
+            self.copies[after.uid] = max(after.copies, 0 if is_new else self.copies.get(after.uid, 0))
+            self._lower_charge(after)
             if after.is_finished:
                 self._resized.add(after.uid)
             if after.is_admitted_since(before):
@@ -132,15 +134,16 @@ class ObservedUsage:
                 self._resized.add(after.uid)
             self.bindings[change.key] = after
 
-    def _follow_copies(self, binding: BindingState, known: int) -> None:
-        """Remember the most replicas; more than *known* share what a Deployment with smaller pods is charged (D7)."""
-        self.copies[binding.uid] = max(binding.copies, known)
-        if binding.is_divided and binding.copies > known > 0:
-            present = self.requests_of(binding)
-            self.charges[binding.uid] = {
-                name: max(Fraction(amount * known, binding.copies), min(amount, present.get(name, 0)))
-                for name, amount in self.charges[binding.uid].items()
-            }
+    def _lower_charge(self, binding: BindingState) -> None:
+        """Lower the charge of each replica of a Deployment to its present requests or its part of the record (D6)."""
+        charge, present = self.charges.get(binding.uid), self.requests_of(binding)
+        if charge is None or not binding.is_divided:
+            return
+        recorded, count = requests.amounts(binding.record.get("charge")), max(binding.copies, len(binding.clusters), 1)
+        self.charges[binding.uid] = {
+            name: min(amount, max(Fraction(recorded.get(name, 0), count), present.get(name, 0)))
+            for name, amount in charge.items()
+        }
 
     def _requests_at_admission(self, binding: BindingState, at: float) -> requests.Amounts:
         """Return the requests that *binding* was admitted with, which a resize within the lag may have changed."""
@@ -303,15 +306,20 @@ class ObservedUsage:
         return sum((*shares, *self._overcommitted(resource, at)), 0)
 
     def _overcommitted(self, resource: str, at: float) -> Iterator[requests.Amount]:
-        """Yield by how much workloads that run again exceed, at most, the capacity of each cluster."""
+        """Yield by how much workloads that run again, or were resized, exceed at most the capacity of each cluster."""
         again: dict[str, requests.Amount] = {}
         for holder in self.holders():
-            if holder.uid in self._resized:
+            if holder.uid in self._resized or self._requests_more_than_recorded(holder):
                 for name in placement(holder):
                     again[name] = again.get(name, 0) + self.charges[holder.uid].get(resource, 0)
         for name, amount in again.items():
             excess = self.held_on(name).get(resource, 0) - self.certain_capacity(name, resource, at)
             yield max(min(excess, amount), 0)
+
+    def _requests_more_than_recorded(self, holder: BindingState) -> bool:
+        charge, present = requests.amounts(holder.record.get("charge")), self.requests_of(holder)
+        count = len(holder.clusters) or holder.copies
+        return any(amount * count > charge.get(name, 0) for name, amount in present.items())
 
     def _share_of_pool(self, cluster: str, resource: str, at: float) -> requests.Amount:
         free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), 0)
