@@ -18,7 +18,7 @@ from controller.engine.policy import MIN_PAUSE_MS, HeadReservationPolicy, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time
 from controller.engine.reservations.idle import IdleReservations
-from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
+from controller.engine.reservations.placement import KeptCharges, PlacedReservations, ReservationPlanner
 from controller.engine.reservations.reserved import reservation_demands
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import ClusterName
@@ -347,7 +347,8 @@ class HeadReservations:
         for workload_class in in_turn:
             if self._has_reservation(workload_class) or self._has_only_reserved_clusters(workload_class, unavailable):
                 continue
-            placed = self._planner.place(workload_class.head, unavailable)
+            kept = self._kept_charges(workload_class.head, policy.head_reservation, now)
+            placed = self._planner.place(workload_class.head, unavailable, kept)
             if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
                 # Where it would go without other reservations matters to later heads only.
                 break
@@ -393,6 +394,11 @@ class HeadReservations:
         # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
         since = max((_since(workload) + 1 for workload in self._workloads.with_reservation.values()), default=now)
         return self._apply(placed, max(since, now), now, promised_start=promised_start)
+
+    def _kept_charges(self, head: Workload, policy: HeadReservationPolicy, now: int) -> list[KeptCharges]:
+        """Return what is not released by the latest starts for which *head* gets a reservation."""
+        latest = sorted({now + policy.max_ms, max(now + policy.max_ms, 2 * now - head.created_at)})
+        return [self._windows.kept_until(until, now) for until in latest]
 
     def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:
         """Return what the workloads of *placed* need together."""

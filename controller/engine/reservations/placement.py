@@ -1,8 +1,8 @@
 """Chooses the clusters on which capacity is reserved for a starving queue head (O6).
 
-The head gets the clusters where it would fit, else those with the smallest shortage. Reservations cover one
-cluster, several for a workload that runs on several, or all parts of a HyperJob together. This module changes
-no usage.
+The head gets the clusters where it would fit, else those with the smallest shortage, if possible of those where enough
+is presumed to be released in time. Reservations cover one cluster, several for a workload that runs on several, or all
+parts of a HyperJob together. This module changes no usage.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -36,6 +36,8 @@ from controller.engine.state.workloads import (
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
 """Charges to reserve for each workload that starts together; empty where too little capacity can be reserved."""
+KeptCharges = Mapping[ClusterName, Resources]
+"""What of the charges on each cluster is not presumed to be released in time."""
 
 
 class ReservationPlanner:
@@ -47,20 +49,23 @@ class ReservationPlanner:
         self._queue_usage = queue_usage
         self.feasibility_cache = feasibility_cache
 
-    def place(self, workload: Workload, unavailable: Collection[ClusterName]) -> PlacedReservations:
+    def place(
+        self, workload: Workload, unavailable: Collection[ClusterName], kept: Sequence[KeptCharges] = ()
+    ) -> PlacedReservations:
         """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
 
-        Reservations that parts hold already stay as they are and are left out of the result.
+        Where possible next to the first of the *kept* charges, else the second, and so on. Reservations that parts hold
+        already stay as they are and are left out of the result.
         """
         workload_class = self._workloads.pending.class_of(workload.uid)
         gang = workload_class.gang
         if not self._workloads.gangs.is_all_or_nothing(gang):
-            charges = ReservationPlacer(self.feasibility_cache, unavailable).place(workload_class.requirements)
+            charges = ReservationPlacer(self.feasibility_cache, unavailable, kept).place(workload_class.requirements)
             return {workload.uid: charges} if charges else {}
         sorter = PartSorter(self._placeable_parts(gang), self._workloads.pending, self.feasibility_cache)
         for order in PartOrder:
             best_fit = order is not PartOrder.BY_NAME
-            placer = ReservationPlacer(self.feasibility_cache, unavailable, best_fit=best_fit)
+            placer = ReservationPlacer(self.feasibility_cache, unavailable, kept, best_fit=best_fit)
             # Parts with a reservation come first.
             parts = sorted(sorter.in_order(order), key=lambda part: part.reservation is None)
             placed = self._place_gang(gang, parts, placer)
@@ -110,9 +115,15 @@ class ReservationPlacer:
     """
 
     def __init__(
-        self, feasibility_cache: FeasibilityCache, unavailable: Collection[ClusterName], *, best_fit: bool = False
+        self,
+        feasibility_cache: FeasibilityCache,
+        unavailable: Collection[ClusterName],
+        kept: Sequence[KeptCharges] = (),
+        *,
+        best_fit: bool = False,
     ) -> None:
         self._best_fit = best_fit
+        self._kept = kept
         self._feasibility_cache = feasibility_cache
         self._cluster_usage = feasibility_cache.cluster_usage
         self._unavailable = unavailable
@@ -147,26 +158,25 @@ class ReservationPlacer:
         free = [] if self._best_fit else [self._free_now(name) for name in names]
         if free and (charges := _choose_charges(requirements, free, copies)):
             return charges
-        when_empty = [self._free_when_empty(name) for name in names]
-        return (_with_smallest_shortage(requirements, free, when_empty, copies) if free else ()) or _choose_charges(
-            requirements, when_empty, copies
-        )
+        for kept in (*self._kept, {}):
+            later = [self._free_later(name, kept.get(name, EMPTY)) for name in names]
+            charges = _with_smallest_shortage(requirements, free, later, copies) if free else ()
+            if charges := charges or _choose_charges(requirements, later, copies):
+                return charges
+        return ()
 
     def _free_now(self, name: ClusterName) -> FreeCapacity:
         capacity, assigned = free_capacity(self._cluster_usage.cluster_state(name)), self._assigned.get(name)
         return capacity if assigned is None else capacity.without(assigned)
 
-    def _free_when_empty(self, name: ClusterName) -> FreeCapacity:
-        """Return a cluster's free capacity with only the assigned reservations and external usage on it."""
+    def _free_later(self, name: ClusterName, kept: Resources) -> FreeCapacity:
+        """Return a cluster's free capacity with only *kept* charges, assigned reservations and external usage on it."""
         cluster_state, assigned = self._cluster_usage.cluster_state(name), self._assigned.get(name)
-        freed = add(cluster_state.recently_freed.total, cluster_state.charged)
+        freed = subtract(add(cluster_state.recently_freed.total, cluster_state.charged), kept)
         set_aside = cluster_state.in_advance.without_releases if cluster_state.in_advance is not None else None
-        if assigned is None:
-            return FreeCapacity(
-                cluster_state, cluster_state.capacity, cluster_state.allocatable, freed=freed, in_advance=set_aside
-            )
-        free = subtract(cluster_state.capacity, assigned)
-        return FreeCapacity(cluster_state, free, cluster_state.allocatable, free, freed, in_advance=set_aside)
+        free = subtract(cluster_state.capacity, kept)
+        capacity = FreeCapacity(cluster_state, free, cluster_state.allocatable, freed=freed, in_advance=set_aside)
+        return capacity if assigned is None else capacity.without(assigned)
 
 
 def _choose_charges(
@@ -179,18 +189,18 @@ def _choose_charges(
 
 
 def _with_smallest_shortage(
-    requirements: SchedulingRequirements, free: list[FreeCapacity], when_empty: list[FreeCapacity], copies: int
+    requirements: SchedulingRequirements, free: list[FreeCapacity], later: list[FreeCapacity], copies: int
 ) -> ClusterReservations:
-    """Return charges on clusters that fit when empty, those with the most capacity free now first; else nothing."""
+    """Return charges on clusters that fit *later*, those with the most capacity free now first; else nothing."""
     if has_static_weights(requirements) or any(spread.by == "region" for spread in requirements.placement.spread):
         return ()
     feasible = {
         capacity.name
-        for capacity in when_empty
+        for capacity in later
         if (fits(requirements.requests, capacity.headroom) if requirements.is_divided else capacity.fits(requirements))
     }
     if requirements.is_divided and not feasible:
-        return _divide_replicas(requirements, free, when_empty)
+        return _divide_replicas(requirements, free, later)
     candidates = [capacity for capacity in free if capacity.name in feasible]
     units = units_of(total(capacity.allocatable for capacity in candidates), requirements)
     candidates.sort(
@@ -207,7 +217,7 @@ def _with_smallest_shortage(
 
 
 def _divide_replicas(
-    requirements: SchedulingRequirements, capacities: list[FreeCapacity], when_empty: list[FreeCapacity]
+    requirements: SchedulingRequirements, capacities: list[FreeCapacity], later: list[FreeCapacity]
 ) -> ClusterReservations:
     """Return charges for all replicas on as few clusters as possible, those with the most free replicas first."""
     free_replicas = {capacity.name: replicas_that_fit(requirements, capacity) for capacity in capacities}
@@ -221,7 +231,7 @@ def _divide_replicas(
     )
     parts: dict[ClusterName, int] = {}
     remaining = requirements.replicas
-    for capacity in sorted(when_empty, key=lambda capacity: (-free_replicas[capacity.name], capacity.name)):
+    for capacity in sorted(later, key=lambda capacity: (-free_replicas[capacity.name], capacity.name)):
         count = min(replicas_that_fit(requirements, capacity), remaining)
         if count > 0 and (max_clusters is None or len(parts) < max_clusters):
             parts[capacity.name] = count
