@@ -169,7 +169,8 @@ class HyperJobController:
         if known is not None and binding.template_uid not in {"", known.uid}:
             # The binding belongs to an earlier Job of this name; Karmada deletes it once the cluster has answered.
             return None
-        if binding.is_suspended or not binding.targets:
+        # Others may have suspended it before it finished; it is not resumed any more.
+        if not binding.targets or (binding.is_suspended and not is_finished(binding)):
             return PartPlacement(pending_reason=self._dependencies.pending_reason(binding.uid))
         clusters = tuple(target.name for target in binding.targets)
         return PartPlacement(clusters, reported=_reported_phase(binding))

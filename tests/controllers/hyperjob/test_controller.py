@@ -63,10 +63,10 @@ async def find(admin, name):
     return None
 
 
-def binding_on(cluster, template_uid="", phase="Completed"):
+def binding_on(cluster, template_uid="", phase="Completed", *, paused=False):
     """Return the binding of the part ``llm-t-0``."""
     on_cluster = {"clusters": [cluster], "phases": {cluster: phase}}
-    manifest = binding("llm-t-0", namespace=NAMESPACE, paused=False, template_uid=template_uid, **on_cluster)
+    manifest = binding("llm-t-0", namespace=NAMESPACE, paused=paused, template_uid=template_uid, **on_cluster)
     return Store().bindings.decode(manifest)
 
 
@@ -205,6 +205,16 @@ def test_deleted_hyperjob_is_not_queued_in_a_standby():
 def test_binding_says_the_phase_of_a_part(phase, reported):
     controller = unstarted(lambda key: binding_on("a", phase=phase))
     assert controller.placement(NAMESPACE, "llm-t-0").reported == reported
+
+
+@pytest.mark.parametrize(
+    ("phase", "clusters"),
+    [pytest.param("Running", (), id="running"), pytest.param("Completed", ("m1",), id="finished")],
+)
+def test_suspended_part_is_placed_once_it_has_finished(phase, clusters):
+    """It may finish before the controller resumes what others have suspended (R1)."""
+    suspended = binding_on("m1", phase=phase, paused=True)
+    assert unstarted(lambda key: suspended).placement(NAMESPACE, "llm-t-0").clusters == clusters
 
 
 async def test_new_leader_waits_for_the_writes_of_the_former_one():
