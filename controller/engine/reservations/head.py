@@ -377,15 +377,13 @@ class HeadReservations:
         if not placed:
             return []
         quota, windows = queue_shares.quota, self._windows
-        demand = self._demand(placed, quota)
+        demand = self._demand(placed, quota, all_pods=True)
         others = reservation_demands(quota, self._workloads, self._feasibility_cache)
         promised_start = windows.forecast(demand, others, quota, policy, now)
         max_ms = policy.head_reservation.max_ms
         if promised_start is None:
-            start = windows.presumed_start(demand, quota, now)
-            if start is None:
-                # Its cluster may have less than it requests (D11), the quota may not.
-                start = windows.presumed_start(demand._replace(by_cluster={}), quota, now)
+            # Its cluster may never have free all that it requests (D11).
+            start = windows.presumed_start(self._demand(placed, quota, all_pods=False), quota, now)
         else:
             start, max_ms = promised_start, max(max_ms, now - workload_class.head.created_at)
         if start is None or start > now + max_ms:
@@ -400,8 +398,8 @@ class HeadReservations:
         latest = sorted({now + policy.max_ms, max(now + policy.max_ms, 2 * now - head.created_at)})
         return [self._windows.kept_until(until, now) for until in latest]
 
-    def _demand(self, placed: PlacedReservations, quota: Quota) -> ReservationDemand:
-        """Return what the workloads of *placed* need together."""
+    def _demand(self, placed: PlacedReservations, quota: Quota, *, all_pods: bool) -> ReservationDemand:
+        """Return what the workloads of *placed* need together; on clusters for *all_pods*, or for what must start."""
         workloads = [self._workloads[uid] for uid in placed]
         charges, by_cluster = list[tuple[Node, Resources]](), dict[ClusterName, Resources]()
         for workload in workloads:
@@ -409,7 +407,9 @@ class HeadReservations:
             charges.append((quota.tree.nodes[workload.queue], self._feasibility_cache.get(requirements).charge))
             for cluster_charge in placed[workload.uid]:
                 name = cluster_charge.cluster
-                by_cluster[name] = add(by_cluster.get(name, EMPTY), cluster_charge.charge)
+                is_all = all_pods or requirements.is_divided
+                needed = cluster_charge.charge if is_all else requirements.gang_requests
+                by_cluster[name] = add(by_cluster.get(name, EMPTY), needed)
         run_time = longest_run_time(workloads)
         return ReservationDemand(owner_of(workloads[0]), charges, by_cluster, run_time, uids=tuple(placed))
 
