@@ -7,6 +7,7 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
+from functools import cache
 from operator import itemgetter
 
 from controller.engine.fairness.ordering import HeadIterator
@@ -18,7 +19,7 @@ from controller.engine.policy import MIN_PAUSE_MS, HeadReservationPolicy, Policy
 from controller.engine.reasons import EvictionReason
 from controller.engine.reservations.backfill import BackfillWindows, ReservationDemand, longest_run_time
 from controller.engine.reservations.idle import IdleReservations
-from controller.engine.reservations.placement import KeptCharges, PlacedReservations, ReservationPlanner
+from controller.engine.reservations.placement import PlacedReservations, ReservationPlanner
 from controller.engine.reservations.reserved import reservation_demands
 from controller.engine.state.cluster_state import earliest
 from controller.engine.state.clusters import ClusterName
@@ -344,11 +345,13 @@ class HeadReservations:
         if all(self._has_only_reserved_clusters(workload_class, unavailable) for workload_class in due):
             return updates
         in_turn = self._in_turn(queue_shares, policy, due)
+        # Reservations change no charge, and most heads have the same latest start.
+        kept_until = cache(lambda until: self._windows.kept_until(until, now))
         for workload_class in in_turn:
             if self._has_reservation(workload_class) or self._has_only_reserved_clusters(workload_class, unavailable):
                 continue
-            kept = self._kept_charges(workload_class.head, policy.head_reservation, now)
-            placed = self._planner.place(workload_class.head, unavailable, kept)
+            latest = _latest_starts(workload_class.head, policy.head_reservation, now)
+            placed = self._planner.place(workload_class.head, unavailable, [kept_until(until) for until in latest])
             if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
                 # Where it would go without other reservations matters to later heads only.
                 break
@@ -392,11 +395,6 @@ class HeadReservations:
         # Precedence is by begin: one that is granted later, also in the same cycle, must not delay what was promised.
         since = max((_since(workload) + 1 for workload in self._workloads.with_reservation.values()), default=now)
         return self._apply(placed, max(since, now), now, promised_start=promised_start)
-
-    def _kept_charges(self, head: Workload, policy: HeadReservationPolicy, now: int) -> list[KeptCharges]:
-        """Return what is not released by the latest starts for which *head* gets a reservation."""
-        latest = sorted({now + policy.max_ms, max(now + policy.max_ms, 2 * now - head.created_at)})
-        return [self._windows.kept_until(until, now) for until in latest]
 
     def _demand(self, placed: PlacedReservations, quota: Quota, *, all_pods: bool) -> ReservationDemand:
         """Return what the workloads of *placed* need together; on clusters for *all_pods*, or for what must start."""
@@ -458,6 +456,11 @@ def _ends_at(workload: Workload, policy: HeadReservationPolicy) -> int:
 
 def _promised_start(workload: Workload) -> int | None:
     return workload.reservation.promised_start if workload.reservation else None
+
+
+def _latest_starts(head: Workload, policy: HeadReservationPolicy, now: int) -> list[int]:
+    """Return the latest starts for which *head* gets a reservation: without a forecast, and with one (O8)."""
+    return sorted({now + policy.max_ms, max(now + policy.max_ms, 2 * now - head.created_at)})
 
 
 def _since(workload: Workload) -> int:
