@@ -51,15 +51,18 @@ class WorkQueue(Generic[T]):
         self._retried.add(item)
 
     def _schedule(self, item: T, seconds: float) -> None:
-        loop, timer = asyncio.get_running_loop(), self._timers.get(item)
+        timer = self._timers.get(item)
+        if seconds <= 0:
+            if timer is not None:
+                timer.cancel()
+            self._become_ready(item)
+            return
+        loop = asyncio.get_running_loop()
         if timer is not None:
             if timer.when() <= loop.time() + seconds:
                 return
             timer.cancel()
-        if seconds > 0:
-            self._timers[item] = loop.call_later(seconds, self._become_ready, item)
-        else:
-            self._become_ready(item)
+        self._timers[item] = loop.call_later(seconds, self._become_ready, item)
 
     def _become_ready(self, item: T) -> None:
         self._timers.pop(item, None)
