@@ -15,6 +15,8 @@ from controller.engine.state.clusters import ClusterName
 
 #: Status fields of kinds without a phase that count running pods.
 _POD_COUNT_FIELDS = ("readyReplicas", "ready", "active")
+#: Status fields of a Kubernetes Job that count ended pods.
+_ENDED_POD_COUNT_FIELDS = ("succeeded", "failed")
 #: Status field of Kubeflow's jobs: counts of pods, by type of replica.
 _REPLICA_STATUSES = "replicaStatuses"
 #: Kinds whose status shows whether they have started, even where it contains no count and no phase.
@@ -57,7 +59,7 @@ def read_progress(
     progress = ClusterProgress(
         cluster,
         phase,
-        _has_run(document) or _may_have_started(document, kind, rule),
+        _has_run(document, kind) or _may_have_started(document, kind, rule),
         _pods(document),
         replicas,
         failed=is_finished and _has_failed(document, rule),
@@ -115,8 +117,13 @@ def value_at(document: Any, path: FieldPath) -> Any:
     return document
 
 
-def _has_run(document: Any) -> bool:
-    """Whether a Volcano Job's conditions, which list its past phases, include the running phase."""
+def _has_run(document: Any, kind: GroupKind) -> bool:
+    """Whether the conditions of a Volcano Job, its past phases, include the running one, or a Kubernetes Job had pods.
+
+    A Kubernetes Job has no active pods while it waits to retry failed ones.
+    """
+    if kind == BATCH_JOB:
+        return any(_bounded_count(value_at(document, (name,))) for name in _ENDED_POD_COUNT_FIELDS)
     conditions = value_at(document, ("conditions",))
     return isinstance(conditions, list) and any(
         value_at(condition, ("status",)) == WorkloadPhase.RUNNING for condition in conditions

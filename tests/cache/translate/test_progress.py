@@ -7,7 +7,7 @@ import pytest
 
 from controller.api.configuration import Finished, IntegrationRule, VolcanoGlobalConfiguration
 from controller.cache.integrations import Integrations
-from controller.cache.objects import VOLCANO_JOB, ClusterProgress, GroupKind, WorkloadPhase
+from controller.cache.objects import BATCH_JOB, VOLCANO_JOB, ClusterProgress, GroupKind, WorkloadPhase
 from controller.cache.translate.progress import read_progress
 from controller.engine.state.clusters import ClusterName
 
@@ -105,6 +105,19 @@ def test_phase_is_read_from_the_status(kind, status, expected):
 )
 def test_status_of_unknown_form_counts_as_started(kind, status, has_run):
     assert progress_of(kind, status).has_run is has_run
+
+
+@pytest.mark.parametrize(
+    ("status", "has_run"),
+    [
+        pytest.param({}, False, id="no-pods"),
+        pytest.param({"failed": 2}, True, id="between-two-retries"),
+        pytest.param({"succeeded": 1}, True, id="before-the-next-completion"),
+    ],
+)
+def test_kubernetes_job_with_ended_pods_has_run(status, has_run):
+    """It is not taken back after a restart of the controller either (R1)."""
+    assert progress_of(BATCH_JOB, status).has_run is has_run
 
 
 def test_too_deeply_nested_status_has_no_progress():
