@@ -163,6 +163,9 @@ class DispatchedRequests:
             self._rollouts.pop(binding.uid, None)
             if not binding.progress and not binding.details.evicting:
                 self.forget(binding.uid)
+            elif requests is not None:
+                # After a restart the template's requests are the best guess, but later changes are not dispatched.
+                self._dispatched.setdefault(binding.uid, requests)
             return requests
         known = self._dispatched.get(binding.uid)
         if known is not None and binding.is_dispatching_suspended:

@@ -156,6 +156,20 @@ def test_refused_resize_stays_charged_without_its_template():
     assert (workload.has_resized, workload.admission.charge) == (True, {"cpu": 6000, "pods": 6000})
 
 
+@pytest.mark.parametrize("change", ["deleted", "scaled-down"])
+def test_job_that_leaves_during_a_restart_keeps_its_charge(change):
+    """P5: a changed HyperJob deletes its Jobs while the clusters that they are leaving still run them."""
+    store, template = Store(), job("j1", replicas=6)
+    evicted = admission_record("rb-j1", evictions=1)
+    bound = binding("j1", record=evicted, paused=True, clusters=[], phases={"m1": "Running"})
+    received(store, ("bindings", bound), ("jobs", template))
+    if change == "deleted":
+        remove(store, "jobs", template)
+    changes = [("jobs", job("j1", replicas=1))] if change == "scaled-down" else []
+    leaving = received(store, *changes).workloads["rb-j1"]
+    assert leaving.admission.charge == {"cpu": 6000, "pods": 6000}
+
+
 @pytest.mark.parametrize("record", [SMALL, None], ids=["recorded", "adopted"])
 def test_failed_job_is_charged_only_where_it_runs_again(record):
     """With ``purgeMode: Never`` the eviction task stays for as long as the failed job does."""
