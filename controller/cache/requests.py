@@ -150,6 +150,8 @@ class DispatchedRequests:
 
     def __init__(self) -> None:
         self._dispatched: dict[WorkloadUid, WorkloadRequests] = {}
+        self._recorded: dict[WorkloadUid, WorkloadRequests] = {}
+        """The recorded charge of workloads of which nothing else is known, for each cluster."""
         self._rollouts: dict[WorkloadUid, _Rollout] = {}
 
     def effective_requests(
@@ -168,6 +170,8 @@ class DispatchedRequests:
                 self._dispatched.setdefault(binding.uid, requests)
             return requests
         known = self._dispatched.get(binding.uid)
+        if requests is None and known is None and binding.record is not None and binding.record.admits:
+            self._recorded[binding.uid] = WorkloadRequests(binding.record.charge_of_copy)
         if known is not None and binding.is_dispatching_suspended:
             requests = known if requests is None else _merge_dispatched(known, _placed_requests(binding, requests))
         elif requests is None and generation is None:
@@ -208,12 +212,12 @@ class DispatchedRequests:
 
         Karmada dispatches no change of its template to them any more.
         """
-        return self._dispatched.get(uid)
+        return self._dispatched.get(uid) or self._recorded.get(uid)
 
     def forget(self, uid: WorkloadUid) -> None:
         """Forget a deleted workload, or one that has left its clusters."""
-        self._dispatched.pop(uid, None)
-        self._rollouts.pop(uid, None)
+        for known in (self._dispatched, self._recorded, self._rollouts):
+            known.pop(uid, None)
 
 
 def _placed_replicas(binding: CachedBinding, requests: WorkloadRequests) -> int:

@@ -170,6 +170,16 @@ def test_job_that_leaves_during_a_restart_keeps_its_charge(change):
     assert leaving.admission.charge == {"cpu": 6000, "pods": 6000}
 
 
+def test_leaving_job_of_unknown_requests_is_charged_as_recorded():
+    """D6: its template was deleted, or claims devices that are not mapped, and the controller restarted since."""
+    store, running = Store(), {"m1": "Running"}
+    admitted = received(store, ("bindings", binding("j1", record=SMALL, paused=False, clusters=["m1"], phases=running)))
+    evicted = binding("j1", record=admission_record("rb-j1", evictions=1), paused=True, clusters=[], phases=running)
+    leaving = received(store, ("bindings", evicted))
+    charges = [seen.workloads["rb-j1"].admission.cluster_charges for seen in (admitted, leaving)]
+    assert charges[0] == charges[1] != ()
+
+
 @pytest.mark.parametrize("record", [SMALL, None], ids=["recorded", "adopted"])
 def test_failed_job_is_charged_only_where_it_runs_again(record):
     """With ``purgeMode: Never`` the eviction task stays for as long as the failed job does."""
