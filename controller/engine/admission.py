@@ -375,7 +375,9 @@ class AdmissionPass:
     def _admit(self, workload: Workload, choice: Choice, plan_id: str, allowed_by: ActiveReservations | None) -> None:
         """Admit *workload* to the chosen clusters, as *allowed_by* allowed it."""
         raised_by = self.context.ageing.shared_raise(workload)
-        admission = Admission(choice.charge, choice.cluster_charges, admitted_at=self.now, raised_by=raised_by)
+        admission = Admission(
+            choice.charge, choice.cluster_charges, admitted_at=self.now, raised_by=raised_by, assumed=True
+        )
         reserved = self.context.active_reservations()
         onto = allowed_by.backfilled_onto(workload, choice) if allowed_by is not None else ()
         self.context.windows.on_admitted(workload, choice, self.quota, self.now, backfilled_onto=onto)

@@ -42,6 +42,31 @@ def test_observed_admission_triggers_no_cycle():
     assert scenario.engine.cluster_usage.cluster_state("m").reported == {"cpu": 3000}
 
 
+def test_refused_admission_explains_no_usage_of_its_cluster():
+    """C2: what the summary shows next belongs to others, for it has never contained these pods."""
+    scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}}]})
+    pending = scenario.by_name("j")
+    assert scenario.play({}).order == ["j"]
+    refused = replace(pending, hold=Refusal(Reason.STARTUP_BACKOFF, until=scenario.now + 60_000))
+    scenario.engine.workload_changed(refused, scenario.now)
+    scenario.engine.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
+    assert scenario.engine.cluster_usage.cluster_state("m").headroom["cpu"] == 2000
+
+
+def test_observed_admission_that_ends_explains_usage():
+    """C2: the summary may include its pods for a settle period."""
+    scenario = Scenario({**WORLD, "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}}]})
+    pending = scenario.by_name("j")
+    scenario.play({})
+    admitted = scenario.by_name("j")
+    scenario.engine.workload_changed(
+        replace(admitted, admission=replace(admitted.admission, assumed=False)), scenario.now
+    )
+    scenario.engine.workload_changed(pending, scenario.now)
+    scenario.engine.cluster_changed(cluster({**WORLD["clusters"][0], "used": {"cpu": 2}}), scenario.now)
+    assert scenario.engine.cluster_usage.cluster_state("m").headroom["cpu"] == 4000
+
+
 def test_summary_without_headroom_change_triggers_no_cycle():
     scenario = Scenario(WORLD)
     scenario.play({})

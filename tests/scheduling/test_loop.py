@@ -552,4 +552,6 @@ def test_observed_admission_changes_nothing_in_the_engine():
     harness.store.confirm(uid, harness.version)
     harness.loop._cycle()
     assert harness.store.binding(uid).record.admits
-    assert harness.loop.engine.workloads[uid] is assumed
+    observed = harness.loop.engine.workloads[uid]
+    assert observed == assumed
+    assert (assumed.admission.assumed, observed.admission.assumed) == (True, False)

@@ -223,10 +223,13 @@ class ClusterUsage:
             if estimates is not None:
                 estimates.deduct(pods_of(workload, cluster_charge), times)
 
-    def remove_usage(self, admission: Admission, now: int, *, successor: Admission | None = None) -> None:
+    def remove_usage(
+        self, admission: Admission, now: int, *, successor: Admission | None = None, was_written: bool = True
+    ) -> None:
         """Free the clusters of *admission*; the charges count as recently freed until the summary follows.
 
-        What the charges of its *successor*, which are added next, contain there as well is not freed.
+        What the charges of its *successor*, which are added next, contain there as well is not freed. Without a write
+        no summary has ever included its pods.
         """
         retained = (
             {cluster_charge.cluster: cluster_charge.charge for cluster_charge in successor.cluster_charges}
@@ -239,9 +242,10 @@ class ClusterUsage:
             cluster_state.charged = subtract(cluster_state.charged, cluster_charge.charge)
             charged_next = retained.get(cluster_charge.cluster)
             freed = ended if charged_next is None else positive(subtract(ended, charged_next))
-            if freed:
-                cluster_state.recently_freed.add(freed, now)
-            cluster_state.changed_at = now
+            if was_written:
+                if freed:
+                    cluster_state.recently_freed.add(freed, now)
+                cluster_state.changed_at = now
             self._touched.add(cluster_state.name)
             self._has_freed(cluster_state)
             self._has_changed(cluster_state, gained_capacity=False)

@@ -258,11 +258,13 @@ class UsageTracker:
             self._clusters.nominate(workload.nomination.cluster, workload.nomination.requests)
             self.queue_usage.nominate(queue, namespace, workload.nomination.requests)
 
-    def remove(self, workload: Workload, now: int, *, successor: Admission | None = None) -> None:
+    def remove(
+        self, workload: Workload, now: int, *, successor: Admission | None = None, was_written: bool = True
+    ) -> None:
         """Remove the charges of *workload* and what its nomination sets aside; those of *successor* are added next."""
         self._end_transition(workload)
         if workload.admission is not None:
-            self._clusters.remove_usage(workload.admission, now, successor=successor)
+            self._clusters.remove_usage(workload.admission, now, successor=successor, was_written=was_written)
             self.queue_usage.remove_usage(workload.queue, workload.namespace, workload.admission.charge)
 
     def release(self, workload: Workload, now: int) -> None:
@@ -280,7 +282,7 @@ class UsageTracker:
         admission, successor = before.admission, after.admission if after is not None else None
         left = {name for name in _left_running(before, after) if self._clusters.has_cluster(name)}
         if admission is None or not left:
-            self.remove(before, now, successor=successor)
+            self.remove(before, now, successor=successor, was_written=not _was_refused(before, after))
             return
         self._end_transition(before)
         orphaned = self._clusters.running_part(_restrict_to(admission, left))
@@ -314,6 +316,12 @@ class UsageTracker:
     def _remove_eviction(self, workload: Workload, admission: Admission) -> None:
         self._clusters.remove_eviction(admission)
         self.queue_usage.end_eviction(workload.queue, workload.namespace, admission.charge)
+
+
+def _was_refused(before: Workload, after: Workload | None) -> bool:
+    """Return whether the API server has refused the admission of *before*."""
+    is_pending = after is not None and after.state is WorkloadState.PENDING
+    return is_pending and before.admission is not None and before.admission.assumed and not before.is_being_evicted
 
 
 def _left_running(before: Workload, after: Workload | None) -> set[ClusterName]:

@@ -154,6 +154,8 @@ class Admission:
     """Its clusters were changed by others after its record was written (R1)."""
     raised_by: int = 0
     """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
+    assumed: bool = field(default=False, compare=False)
+    """It was decided here, and its write has not been observed yet; that is no change for decisions."""
 
     @property
     def clusters(self) -> set[ClusterName]:
