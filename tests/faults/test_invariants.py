@@ -26,22 +26,22 @@ class HistoryBuilder:
 
     changes: list[Change] = field(default_factory=list)
     requests: list[Request] = field(default_factory=list)
-    now: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    now: dict[tuple[str, str], Any] = field(default_factory=dict)
     at: float = 1000
 
     def __post_init__(self) -> None:
         self.cluster("m1", cpu="2")
         self.queue("q")
 
-    def change(self, kind: str, name: str, after: dict[str, Any], *, seconds: float = 10) -> None:
+    def change(self, kind: str, name: str, after: dict[str, Any] | None, *, seconds: float = 10) -> None:
         self.at += seconds
         key = ("" if kind in {"queues", "clusters", "priorityclasses"} else "ns", name)
         self.changes.append(Change(len(self.changes) + 1, kind, key, self.now.get((kind, name)), after, self.at))
         self.now[kind, name] = after
 
-    def cluster(self, name: str, *, cpu: str) -> None:
-        allocatable = {"cpu": cpu, "memory": "1Ti", "pods": "100"}
-        status = {"conditions": [{"type": "Ready", "status": "True"}], "resourceSummary": {"allocatable": allocatable}}
+    def cluster(self, name: str, *, cpu: str, used: str = "0") -> None:
+        summary = {"allocatable": {"cpu": cpu, "memory": "1Ti", "pods": "100"}, "allocated": {"cpu": used}}
+        status = {"conditions": [{"type": "Ready", "status": "True"}], "resourceSummary": summary}
         self.change("clusters", name, with_models({"metadata": {"name": name}, "spec": {}, "status": status}))
 
     def queue(self, name: str, *, state: str = "Open", **spec: Any) -> None:
@@ -395,17 +395,23 @@ def admit_beside_resized_job_on_a_shrunken_cluster(history: HistoryBuilder) -> N
     history.admit("other", on="m2")
 
 
-def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> None:
-    container = {"resources": {"requests": {"cpu": "2"}}}
-    spec = {"replicas": 1, "template": {"spec": {"containers": [container]}}}
+def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record: Any) -> None:
+    """Add an admitted Deployment with all its replicas on the only cluster of its *record*, if it has one."""
+    container = {"resources": {"requests": {"cpu": cpu}}}
+    spec = {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
     history.change("deployments", "web", {"metadata": {"name": "web", "namespace": "ns"}, "spec": spec})
     binding = seed.binding("ns", "web", "t")
-    record = {"uid": "u-web", "queue": "q", "charge": {"pods": "0"}, "clusters": []}
     binding["metadata"] |= {"uid": "u-web", "namespace": "ns"}
-    binding["metadata"]["annotations"][RECORD] = json.dumps(record)
-    binding["spec"] |= {"replicas": 1, "clusters": [], "suspension": {"scheduling": False}}
+    binding["metadata"]["annotations"][RECORD] = json.dumps({"uid": "u-web", "queue": "q", **record})
+    clusters = [{"name": name, "replicas": replicas} for name in record["clusters"]]
+    binding["spec"] |= {"replicas": replicas, "clusters": clusters, "suspension": {"scheduling": False}}
     binding["spec"]["resource"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
-    history.change("resourcebindings", "web-deployment", binding)
+    binding["metadata"]["labels"]["propagationpolicy.karmada.io/permanent-id"] = "p"
+    history.change("resourcebindings", "web-job", binding)
+
+
+def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> None:
+    add_deployment(history, replicas=1, cpu="2", charge={"pods": "0"}, clusters=[])
     history.job("other", cpu=2)
     history.admit("other")
 
@@ -438,6 +444,18 @@ def test_permitted_history_has_no_violation(act):
     history = HistoryBuilder()
     act(history)
     assert violations(Evidence(history.changes, history.requests, classes={"low": 5, "high": 9})) == []
+
+
+def test_replicas_without_clusters_explain_usage_until_they_end():
+    history, usage = HistoryBuilder(), ObservedUsage()
+    add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.cluster("m1", cpu="6", used="4")
+    history.change_binding("web", clusters=[])
+    history.at += 60
+    history.cluster("m1", cpu="6", used="5")
+    for change in history.changes:
+        usage.apply(change)
+    assert usage.external.least("m1", "cpu", history.at + 4) == 1
 
 
 def test_more_and_smaller_replicas_share_what_is_charged():

@@ -82,6 +82,9 @@ class ExternalUsage:
                 _change(state, at)
         for name in places:
             state = self._clusters[name]
+            if after is not None and after.is_divided and not after.clusters:
+                # Its replicas are charged until they have ended, though Karmada assigns none any more.
+                places[name] = max(places[name], state.charged.get(uid, 0))
             if is_turned or places[name] != state.charged.get(uid) or (name in running) != (uid in state.running):
                 self._refresh(state, at)
                 self._undo_recent_fall(name, at)
