@@ -8,6 +8,7 @@ import asyncio
 from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Sequence
 
+from localup.karmada.works import work_key
 from tests.deterministic import kinds
 from tests.deterministic.admissibility import AdmissibilityChecker
 from tests.deterministic.clock import EPOCH
@@ -190,8 +191,17 @@ class Judge:
             binding
             for binding in bindings
             if binding.gated and not binding.is_finished and binding.job[1][: len(HOSTILE)] != HOSTILE
-            if self._is_possible(binding)
+            if self._is_possible(binding) and not self._has_lost_work(binding)
         ]
+
+    def _has_lost_work(self, binding: BindingState) -> bool:
+        """Return whether Karmada has placed *binding* again in a cluster while it removed its Work there.
+
+        It creates no other Work until something else of the binding changes.
+        """
+        template = {"kind": "Job", "namespace": binding.job[0], "name": binding.job[1]}
+        works = self._system.server.objects(kinds.WORKS)
+        return any(work_key(template, cluster) not in works for cluster in binding.clusters)
 
     def _is_possible(self, binding: BindingState) -> bool:
         """Return whether a job fits into the empty system as it is after all faults."""
