@@ -47,6 +47,25 @@ def test_rejected_startup_eviction_is_retried_after_its_backoff():
     assert evicted(scenario) == ["j"]
 
 
+def test_orphaned_hyperjob_part_is_missed_in_time():
+    group = {"key": "h/1", "parts": 2, "minimum": 2}
+    job = {"queue": "q", "asks": {"u": 1}, "on": "m", "ran": 10, "started": True, "group": group}
+    scenario = Scenario(
+        {
+            "policy": {"startupTimeout": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "first", **job}, {"name": "second", **job}],
+        }
+    )
+    scenario.engine.plan(scenario.now)
+    second = scenario.by_name("second")
+    scenario.engine.workload_changed(replace(second, details=replace(second.details, gang=None)), scenario.now)
+    assert scenario.engine.plan(scenario.now).wake_at == scenario.now + 600_000
+    scenario.now += 600_000
+    assert evicted(scenario) == ["first"]
+
+
 def test_readmitted_workload_gets_the_whole_startup_timeout():
     scenario = late()
     assert evicted(scenario) == ["j"]

@@ -82,6 +82,7 @@ def _eviction_factors(workload: Workload) -> tuple[object, ...]:
     return (
         workload.state,
         workload.is_admitted_here,
+        workload.gang,
         workload.hold,
         workload.priority,
         workload.priority_class,
