@@ -288,9 +288,10 @@ def _phase(phase: str, placed: PartPlacement | None) -> PartPhase:
         return "Completed"
     if phase in _FAILURES:
         return "Failed"
-    if phase in _WAITING:
-        return placed.reported if placed is not None else "Pending"
-    return "Running"
+    if placed is None:
+        # Without a binding the Job has no pods; its status stays as Karmada wrote it last.
+        return "Pending"
+    return placed.reported if phase in _WAITING else "Running"
 
 
 def next_attempt(part: PartStatus, **changes: object) -> PartStatus:

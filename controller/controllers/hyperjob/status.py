@@ -132,7 +132,8 @@ def _job_status(
         observed = jobs.get(part.name)
         is_current = observed is not None and observed.revision.attempt == part.attempt
         if observed is not None and is_current and (part.phase not in TERMINAL or _confirms_phase(part, observed)):
-            counts.update(observed.counts)
+            if part.phase != "Pending":
+                counts.update(observed.counts)
             if observed.state:
                 states[part.name] = JobState.model_validate(observed.state)
             continue

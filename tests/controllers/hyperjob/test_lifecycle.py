@@ -176,6 +176,7 @@ async def test_rollback_to_a_split_of_too_many_parts_is_reported(harness):
 )
 async def test_remaining_parts_run_to_their_end(harness, policy, end, message):
     await harness.start(two_copies(**policy))
+    harness.place("a", "b")
     harness.report("llm-t-0", "Failed", failed=4)
     harness.report("llm-t-1", "Running", running=4)
     await harness.reconcile()
@@ -187,6 +188,7 @@ async def test_remaining_parts_run_to_their_end(harness, policy, end, message):
 
 async def test_rollback_restarts_all_parts_up_to_max_restarts(harness):
     await harness.start(two_copies(failurePolicy={"maxRestarts": 1}))
+    harness.placements = {"llm-t-1": PartPlacement(("b",))}
     before = harness.uids()
     harness.report("llm-t-0", "Failed")
     harness.report("llm-t-1", "Running")
@@ -197,6 +199,21 @@ async def test_rollback_restarts_all_parts_up_to_max_restarts(harness):
     harness.report("llm-t-0", "Failed")
     await harness.reconcile()
     assert harness.status()["phase"] == "Failed"
+
+
+async def test_part_whose_binding_was_deleted_is_pending(harness):
+    """Karmada creates another binding only once the Job changes; until then the status of the Job stays."""
+    await harness.start(two_copies(minAvailable=1))
+    harness.place("a", "b")
+    for name in ("llm-t-0", "llm-t-1"):
+        harness.report(name, "Running", running=4)
+    await harness.reconcile()
+    assert harness.status()["partsRunning"] == "2/2"
+    del harness.placements["llm-t-0"]
+    await harness.reconcile()
+    assert harness.phases() == ["Pending", "Running"]
+    assert harness.status()["partsRunning"] == "1/2"
+    assert harness.status()["replicatedJobsStatus"][0]["running"] == 4
 
 
 async def test_late_status_of_a_finished_part_is_ignored(harness):
