@@ -179,3 +179,18 @@ def test_cycle_before_the_wake_up_decides_nothing(objects, random):
             early = engine.plan(at)
             assert [*early.decisions, *early.record_updates, *early.reschedules] == [], (now, at, wake_at)
         now = wake_at
+
+
+@worlds
+@given(states())
+def test_refused_decisions_leave_no_trace(objects):
+    """The API server refuses all writes of each plan; the next one, at the same time, decides the same."""
+    engine = objects.engine(NOW - LONG)
+    engine.cycle.reason_updates.is_enabled = False
+    for now in (NOW + delay for delay in DELAYS):
+        before = dict(engine.workloads)
+        plan = engine.plan(now)
+        for item in (*plan.decisions, *plan.record_updates):
+            engine.workload_changed(before[item.workload.uid], now)
+        again = engine.plan(now)
+        assert (plan.decisions, plan.record_updates) == (again.decisions, again.record_updates)

@@ -4,11 +4,13 @@
 """
 
 from bisect import bisect_left, bisect_right, insort
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cache
 from operator import itemgetter
+from typing import Final
 
 from controller.engine.fairness.ordering import HeadIterator
 from controller.engine.fairness.pending_order import PendingOrder
@@ -30,6 +32,9 @@ from controller.engine.state.resources import EMPTY, Resources, add, positive
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import HyperJobGang, Reservation, Workload, WorkloadState, WorkloadUid
 from controller.engine.steps import finish
+
+#: So many heads are tried in a cycle in addition to the first one of each queue.
+_MOST_FURTHER_TRIES: Final = 100
 
 TimerKey = tuple[QueueName, str]
 """A queue, and with tenant fairness a namespace, else an empty string."""
@@ -159,6 +164,13 @@ class StarvationTimers:
                 due.setdefault(key[0], []).append(self._workloads.pending.class_of(self.heads[key].uid))
         first = (self._order.first_of(name, classes) for name, classes in due.items())
         return [self._workloads.pending.class_of(workload.uid) for workload in first if workload is not None]
+
+    def first_due(self, queue: QueueName, policy: HeadReservationPolicy, now: int) -> WorkloadClass | None:
+        """Return the class of the first head of *queue* with an expired timer."""
+        heads = (self.heads[key] for key in sorted(self._keys.get(queue, ())))
+        due = [self._workloads.pending.class_of(head.uid) for head in heads if self._due_at(head, policy) <= now]
+        first = self._order.first_of(queue, due)
+        return self._workloads.pending.class_of(first.uid) if first is not None else None
 
     def next_expiry(self, policy: HeadReservationPolicy, now: int) -> int | None:
         """Return when the next timer expires."""
@@ -344,15 +356,16 @@ class HeadReservations:
         due = self._timers.expired(policy.head_reservation, now)
         if all(self._has_only_reserved_clusters(workload_class, unavailable) for workload_class in due):
             return updates
-        in_turn = self._in_turn(queue_shares, policy, due)
+        in_turn, further = deque(self._in_turn(queue_shares, policy, due)), _MOST_FURTHER_TRIES
         # Reservations change no charge, and most heads have the same latest start.
         kept_until = cache(lambda until: self._windows.kept_until(until, now))
-        for workload_class in in_turn:
+        while in_turn:
+            workload_class = in_turn.popleft()
             if self._has_reservation(workload_class) or self._has_only_reserved_clusters(workload_class, unavailable):
                 continue
             latest = _latest_starts(workload_class.head, policy.head_reservation, now)
             placed = self._planner.place(workload_class.head, unavailable, [kept_until(until) for until in latest])
-            if not placed and workload_class.gang is None and workload_class is in_turn[-1]:
+            if not placed and workload_class.gang is None and not in_turn:
                 # Where it would go without other reservations matters to later heads only.
                 break
             preferred = placed or self._planner.place(workload_class.head, ())
@@ -362,6 +375,12 @@ class HeadReservations:
             granted = self._grant(workload_class, placed, queue_shares, policy, now)
             if granted or not placed:
                 unavailable.update(charge.cluster for charges in preferred.values() for charge in charges)
+            if not granted and further:
+                # Its queue's next head is due now if its own timer was restarted.
+                following = self._timers.first_due(workload_class.queue, policy.head_reservation, now)
+                if following is not None and following is not workload_class:
+                    in_turn.appendleft(following)
+                    further -= 1
             updates += granted
         return updates
 
