@@ -91,8 +91,8 @@ def ensure_leaf(  # noqa: PLR0913 -- two of them are rarely given
     if reason is None and stored_leaf.stored and stored_leaf.stored.files.get(BUNDLE) == bundle:
         return False
     if leaf is None or reason is not None:
-        kept = leaf.names if leaf and reason_to_reissue(leaf.names, wanted) else frozenset()
-        leaf = issue(authority.pair, sorted(wanted | kept), now=now, validity=lifetimes.leaf)
+        earlier = leaf.names if leaf and reason_to_reissue(leaf.names, wanted) else frozenset()
+        leaf = issue(authority.pair, sorted(wanted | earlier), now=now, validity=lifetimes.leaf)
     store.write(
         SERVING, {CERTIFICATE: leaf.certificate_pem(), KEY: leaf.key_pem(), BUNDLE: bundle}, expected=stored_leaf.stored
     )

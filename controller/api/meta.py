@@ -100,18 +100,18 @@ def decode_deeply_nested(decode: Callable[[R], T], raw: R) -> T:
 
 def _without_deep_values(raw: bytes | memoryview | msgspec.Raw) -> bytes:
     """Return JSON in which the values nested deeper than the maximum are ``null``."""
-    text, kept, depth, begin = memoryview(raw), list[bytes | memoryview](), 0, 0
+    text, chunks, depth, begin = memoryview(raw), list[bytes | memoryview](), 0, 0
     for token in _STRUCTURE.finditer(text):
         match token[0][0]:
             case 0x5B | 0x7B:  # [ {
                 depth += 1
                 if depth == _MAX_DEPTH + 1:
-                    kept += text[begin : token.start()], b"null"
+                    chunks += text[begin : token.start()], b"null"
             case 0x5D | 0x7D:  # ] }
                 if depth == _MAX_DEPTH + 1:
                     begin = token.end()
                 depth -= 1
-    return b"".join((*kept, text[begin:]))
+    return b"".join((*chunks, text[begin:]))
 
 
 def decode_watched(decoder: msgspec.json.Decoder[W], raw: bytes | memoryview) -> W:

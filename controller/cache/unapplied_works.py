@@ -21,11 +21,11 @@ def keep_progress(before: CachedBinding | None, after: CachedBinding) -> CachedB
     is_same_admission = _admitted_at(after) in {None, _admitted_at(before)}
     progress, ended_at = list[ClusterProgress](), after.details.ended_at
     for reported in after.progress:
-        kept = known.get(reported.cluster, ClusterProgress(reported.cluster, WorkloadPhase.WAITING))
+        last = known.get(reported.cluster, ClusterProgress(reported.cluster, WorkloadPhase.WAITING))
         if reported.apply_error and (reported.cluster not in known or is_same_admission):
-            if kept.phase is WorkloadPhase.FINISHED and before.details.ended_at is not None:
+            if last.phase is WorkloadPhase.FINISHED and before.details.ended_at is not None:
                 ended_at = max(before.details.ended_at, ended_at or 0)
-            progress.append(kept._replace(apply_error=reported.apply_error))
+            progress.append(last._replace(apply_error=reported.apply_error))
         else:
             progress.append(reported)
     details = after.details if ended_at == after.details.ended_at else replace_fields(after.details, ended_at=ended_at)

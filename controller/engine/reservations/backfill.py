@@ -225,15 +225,15 @@ class BackfillWindows:
         window = self._window(demand, sorted(filter(None, releases), key=_release_order), (), quota, now)
         return None if window is None else window.shadow_time
 
-    def kept_until(self, until: int, now: int) -> dict[ClusterName, Resources]:
+    def remaining_charges(self, until: int, now: int) -> dict[ClusterName, Resources]:
         """Return the charges on each cluster of the running workloads that are presumed to end after *until*."""
-        kept = dict[ClusterName, dict[str, int]]()
+        remaining = dict[ClusterName, dict[str, int]]()
         for by_uid in self._workloads.admitted.values():
             for workload in by_uid.values():
                 if presumed_end(workload, now) > until:
                     for cluster_charge in workload.cluster_charges:
-                        add_to(kept.setdefault(cluster_charge.cluster, {}), cluster_charge.charge)
-        return {**kept}
+                        add_to(remaining.setdefault(cluster_charge.cluster, {}), cluster_charge.charge)
+        return {**remaining}
 
     def _being_evicted(self) -> Iterator[Workload]:
         for workload_class in self._workloads.pending.classes():

@@ -358,13 +358,13 @@ class HeadReservations:
             return updates
         in_turn, further = deque(self._in_turn(queue_shares, policy, due)), _MOST_FURTHER_TRIES
         # Reservations change no charge, and most heads have the same latest start.
-        kept_until = cache(lambda until: self._windows.kept_until(until, now))
+        remaining = cache(lambda until: self._windows.remaining_charges(until, now))
         while in_turn:
             workload_class = in_turn.popleft()
             if self._has_reservation(workload_class) or self._has_only_reserved_clusters(workload_class, unavailable):
                 continue
             latest = _latest_starts(workload_class.head, policy.head_reservation, now)
-            placed = self._planner.place(workload_class.head, unavailable, [kept_until(until) for until in latest])
+            placed = self._planner.place(workload_class.head, unavailable, [remaining(until) for until in latest])
             if not placed and workload_class.gang is None and not in_turn:
                 # Where it would go without other reservations matters to later heads only.
                 break

@@ -36,7 +36,7 @@ from controller.engine.state.workloads import (
 ClusterReservations = tuple[ClusterCharge, ...]
 PlacedReservations = Mapping[WorkloadUid, ClusterReservations]
 """Charges to reserve for each workload that starts together; empty where too little capacity can be reserved."""
-KeptCharges = Mapping[ClusterName, Resources]
+RemainingCharges = Mapping[ClusterName, Resources]
 """What of the charges on each cluster is not presumed to be released in time."""
 
 
@@ -50,22 +50,24 @@ class ReservationPlanner:
         self.feasibility_cache = feasibility_cache
 
     def place(
-        self, workload: Workload, unavailable: Collection[ClusterName], kept: Sequence[KeptCharges] = ()
+        self, workload: Workload, unavailable: Collection[ClusterName], remaining: Sequence[RemainingCharges] = ()
     ) -> PlacedReservations:
         """Return what to reserve for *workload* and its HyperJob parts on clusters that are not *unavailable*.
 
-        Where possible next to the first of the *kept* charges, else the second, and so on. Reservations that parts hold
-        already stay as they are and are left out of the result.
+        Where possible next to the first of the *remaining* charges, else the second, and so on. Reservations that parts
+        hold already stay as they are and are left out of the result.
         """
         workload_class = self._workloads.pending.class_of(workload.uid)
         gang = workload_class.gang
         if not self._workloads.gangs.is_all_or_nothing(gang):
-            charges = ReservationPlacer(self.feasibility_cache, unavailable, kept).place(workload_class.requirements)
+            charges = ReservationPlacer(self.feasibility_cache, unavailable, remaining).place(
+                workload_class.requirements
+            )
             return {workload.uid: charges} if charges else {}
         sorter = PartSorter(self._placeable_parts(gang), self._workloads.pending, self.feasibility_cache)
         for order in PartOrder:
             best_fit = order is not PartOrder.BY_NAME
-            placer = ReservationPlacer(self.feasibility_cache, unavailable, kept, best_fit=best_fit)
+            placer = ReservationPlacer(self.feasibility_cache, unavailable, remaining, best_fit=best_fit)
             # Parts with a reservation come first.
             parts = sorted(sorter.in_order(order), key=lambda part: part.reservation is None)
             placed = self._place_gang(gang, parts, placer)
@@ -118,12 +120,12 @@ class ReservationPlacer:
         self,
         feasibility_cache: FeasibilityCache,
         unavailable: Collection[ClusterName],
-        kept: Sequence[KeptCharges] = (),
+        remaining: Sequence[RemainingCharges] = (),
         *,
         best_fit: bool = False,
     ) -> None:
         self._best_fit = best_fit
-        self._kept = kept
+        self._remaining = remaining
         self._feasibility_cache = feasibility_cache
         self._cluster_usage = feasibility_cache.cluster_usage
         self._unavailable = unavailable
@@ -158,8 +160,8 @@ class ReservationPlacer:
         free = [] if self._best_fit else [self._free_now(name) for name in names]
         if free and (charges := _choose_charges(requirements, free, copies)):
             return charges
-        for kept in (*self._kept, {}):
-            later = [self._free_later(name, kept.get(name, EMPTY)) for name in names]
+        for remaining in (*self._remaining, {}):
+            later = [self._free_later(name, remaining.get(name, EMPTY)) for name in names]
             charges = _with_smallest_shortage(requirements, free, later, copies) if free else ()
             if charges := charges or _choose_charges(requirements, later, copies):
                 return charges
@@ -169,12 +171,12 @@ class ReservationPlacer:
         capacity, assigned = free_capacity(self._cluster_usage.cluster_state(name)), self._assigned.get(name)
         return capacity if assigned is None else capacity.without(assigned)
 
-    def _free_later(self, name: ClusterName, kept: Resources) -> FreeCapacity:
-        """Return a cluster's free capacity with only *kept* charges, assigned reservations and external usage on it."""
+    def _free_later(self, name: ClusterName, remaining: Resources) -> FreeCapacity:
+        """Return a cluster's free capacity beside *remaining* charges, assigned reservations and external usage."""
         cluster_state, assigned = self._cluster_usage.cluster_state(name), self._assigned.get(name)
-        freed = subtract(add(cluster_state.recently_freed.total, cluster_state.charged), kept)
+        freed = subtract(add(cluster_state.recently_freed.total, cluster_state.charged), remaining)
         set_aside = cluster_state.in_advance.without_releases if cluster_state.in_advance is not None else None
-        free = subtract(cluster_state.capacity, kept)
+        free = subtract(cluster_state.capacity, remaining)
         capacity = FreeCapacity(cluster_state, free, cluster_state.allocatable, freed=freed, in_advance=set_aside)
         return capacity if assigned is None else capacity.without(assigned)
 
