@@ -18,12 +18,14 @@ class Membership(NamedTuple):
     gang: HyperJobGang | None = None
     created_at: int | None = None
     hold: Refusal | None = None
-    """Why the Job stays pending: its HyperJob does not list it."""
+    """Why the Job stays pending: its HyperJob does not list it, or is being deleted."""
 
 
 NOT_A_PART = Membership()
 
 _NOT_LISTED = Membership(hold=Refusal(Reason.HYPERJOB_INCOMPLETE, subject="its HyperJob does not list it as a part"))
+
+_BEING_DELETED = Refusal(Reason.HYPERJOB_INCOMPLETE, subject="its HyperJob is being deleted")
 
 
 def resolve_membership(template: CachedTemplate | None, known: Mapping[str, CachedHyperJob] | None) -> Membership:
@@ -47,7 +49,8 @@ def resolve_membership(template: CachedTemplate | None, known: Mapping[str, Cach
     finished = len(hyperjob.finished)
     parts = len(hyperjob.parts) - finished
     minimum = min(max(hyperjob.minimum - finished, 1), parts)
-    return Membership(HyperJobGang(f"{uid}/{split}", parts, minimum), created_at)
+    hold = _BEING_DELETED if hyperjob.deleting else None
+    return Membership(HyperJobGang(f"{uid}/{split}", parts, minimum), created_at, hold)
 
 
 class HyperJobs:

@@ -279,6 +279,7 @@ class CachedHyperJob:
     """Group, namespace and name, by which DataSourceClaims refer to it."""
     finished: frozenset[str] = frozenset()
     """Names of the parts that have completed or failed. They count as started, also once their Jobs are deleted."""
+    deleting: bool = False
 
 
 class CachedTemplate(msgspec.Struct, frozen=True, gc=False):

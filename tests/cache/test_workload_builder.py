@@ -716,6 +716,15 @@ def test_finished_parts_count_as_started_without_their_jobs(finished, gang):
     assert (workload.gang, workload.hold, workload.created_at) == (gang, None, OBSERVED_HYPERJOB.created_at)
 
 
+def test_part_of_a_hyperjob_that_is_being_deleted_is_pending():
+    workload = workload_of_part(part(), replace(OBSERVED_HYPERJOB, deleting=True))
+    assert workload.gang == HyperJobGang("hyper/s1", parts=3, minimum=2)
+    assert (workload.hold.reason, workload.hold.subject) == (
+        Reason.HYPERJOB_INCOMPLETE,
+        "its HyperJob is being deleted",
+    )
+
+
 @pytest.mark.parametrize(
     ("template", "hyperjob"),
     [

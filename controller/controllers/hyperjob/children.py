@@ -10,7 +10,7 @@ plugins that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from controller.api.hyperjob_validation import resize_template
@@ -156,7 +156,7 @@ def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
     """Return the parts of an observed HyperJob, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
-    return cached_hyperjob(seen.hyperjob, seen.status.split.parts)
+    return replace(cached_hyperjob(seen.hyperjob, seen.status.split.parts), deleting=seen.deleting)
 
 
 def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:

@@ -92,6 +92,20 @@ def unstarted(placed=lambda key: None):
     return controller
 
 
+def test_deletion_of_a_hyperjob_holds_its_parts():
+    known = []
+    around = HyperJobDependencies(
+        lambda: True, CapacitySnapshot, lambda _: None, lambda _: None, lambda _, cached: known.append(cached)
+    )
+    controller = HyperJobController(None, around, watch_options=WatchOptions())
+    status = {"split": {"parts": [{"name": "llm-t-0", "index": 0, "phase": "Pending"}]}}
+    for version, deletion in (("1", {}), ("2", {"deletionTimestamp": "2026-01-01T00:00:00Z"})):
+        controller.update(
+            HYPERJOBS, observed({**document(), "status": status}, uid="uid-1", resourceVersion=version, **deletion)
+        )
+    assert [(cached.parts, cached.deleting) for cached in known] == [({"llm-t-0"}, False), ({"llm-t-0"}, True)]
+
+
 async def test_controller_starts_after_crds_are_installed(plane):
     names = [f"hyperjobs.{resource.group}" for resource in (HYPERJOBS, BATCH_HYPERJOBS)]
     for name in names:
