@@ -438,10 +438,9 @@ class HeadReservations:
         )
 
     def _has_reservation(self, workload_class: WorkloadClass) -> bool:
-        """Return whether a queue of the gang has a reservation already."""
-        if workload_class.gang is None:
-            return False
-        queues = {part.queue for part in self._workloads.parts(workload_class.gang)}
+        """Return whether its queue, or another one of its gang, has a reservation, for example since this cycle."""
+        parts = self._workloads.parts(workload_class.gang) if workload_class.gang is not None else ()
+        queues = {workload_class.queue, *(part.queue for part in parts)}
         return any(workload.queue in queues for workload in self._workloads.with_reservation.values())
 
     def _in_turn(self, queue_shares: QueueShares, policy: Policy, due: list[WorkloadClass]) -> list[WorkloadClass]:
