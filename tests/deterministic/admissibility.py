@@ -7,8 +7,6 @@ not fit is evicted.
 
 from collections import defaultdict
 from collections.abc import Hashable, Iterator, Mapping
-from datetime import datetime
-from math import inf
 from typing import Final
 
 from localup.karmada.scheduler import cluster_matches, untolerated_taint
@@ -96,41 +94,29 @@ class AdmissibilityChecker:
         """Return the workloads that Karmada has moved to a cluster that cannot hold them beside what runs there."""
         found: dict[Hashable, str] = {}
         for key, binding in usage.bindings.items():
-            admitted_to = binding.record.get("clusters") or [*binding.clusters]
-            is_moved = [*binding.clusters] != admitted_to or bool(binding.record.get("clustersChangedAt"))
             if not binding.holds or binding.suspended or binding.is_divided or binding.is_terminating:
                 continue
             has_run = bool({*binding.running, *binding.ended} & {*binding.clusters})
             for name in binding.clusters:
                 cluster = self._now.get((kinds.CLUSTERS, ("", name)))
                 # A copy may be added to one that runs, which an eviction would stop.
-                if not is_moved or has_run or name in binding.silent:
+                if not binding.moved_at or has_run or name in binding.silent:
                     continue
-                moved_at = binding.recorded_at("clustersChangedAt") or _scheduled_at(
-                    self._now.get((kinds.BINDINGS, key))
-                )
-                if cluster is not None and is_ready(cluster) and _exceeds(usage, binding, name, at, moved_at=moved_at):
+                if cluster is not None and is_ready(cluster) and _exceeds(usage, binding, name, at):
                     found[binding.uid, name] = f"R1 {key[1]} stays on {name}, where it does not fit,"
         return found
 
 
-def _scheduled_at(binding: Object | None) -> float:
-    """Return when Karmada has scheduled *binding*, as its status says."""
-    reported = ((binding or {}).get("status") or {}).get("lastScheduledTime")
-    return datetime.fromisoformat(reported).timestamp() if reported else inf
-
-
-def _exceeds(usage: ObservedUsage, binding: BindingState, cluster: str, at: float, *, moved_at: float) -> bool:
+def _exceeds(usage: ObservedUsage, binding: BindingState, cluster: str, at: float) -> bool:
     """Return whether the gangs that run on *cluster* leave too little for that of *binding*.
 
-    Those that Karmada moved together with it, at *moved_at*, may have started there after it was accepted beside the
-    others.
+    Those that Karmada moved together with it may have started there after it was accepted beside the others.
     """
     running = [
         usage.gang(other)
         for other in usage.holders()
         if cluster in other.running and other.uid != binding.uid
-        if (other.recorded_at("clustersChangedAt") or 0) < moved_at - _LAG_SECONDS
+        if other.moved_at < binding.moved_at - _LAG_SECONDS
     ]
     return any(
         sum(gang.get(resource, 0) for gang in running) + amount

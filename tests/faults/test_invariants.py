@@ -13,10 +13,11 @@ from controller.api.keys import DATA_EXCLUDED_ANNOTATION, DATA_PLACEMENT_ANNOTAT
 from tests.benchmarks import seed
 from tests.clusters import with_models
 from tests.rig import fake_karmada
+from tests.rig.admission_order import find_admissions
 from tests.rig.audit import Request
 from tests.rig.binding_state import RECORD
 from tests.rig.history import Change
-from tests.rig.invariants import Evidence, violations
+from tests.rig.invariants import Evidence, InvariantChecker, violations
 from tests.rig.observed_usage import ObservedUsage
 
 
@@ -410,6 +411,13 @@ def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record
     history.change("resourcebindings", "web-job", binding)
 
 
+def admit_deployment_without_replicas_above_the_limit(history: HistoryBuilder) -> None:
+    history.job("before", cpu=2)
+    history.admit("before")
+    history.queue("q", capability={"cpu": "1"})
+    add_deployment(history, replicas=0, cpu="1", charge={"pods": "0"}, clusters=["m1"])
+
+
 def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> None:
     add_deployment(history, replicas=1, cpu="2", charge={"pods": "0"}, clusters=[])
     history.job("other", cpu=2)
@@ -434,6 +442,7 @@ PERMITTED = [
     admit_after_a_gang_that_was_decided_within_the_same_second,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
     admit_beside_resized_job_on_a_shrunken_cluster,
+    admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,
     write_counts_and_state_of_a_queue_in_turn,
 ]
@@ -443,7 +452,11 @@ PERMITTED = [
 def test_permitted_history_has_no_violation(act):
     history = HistoryBuilder()
     act(history)
-    assert violations(Evidence(history.changes, history.requests, classes={"low": 5, "high": 9})) == []
+    evidence = Evidence(history.changes, history.requests, classes={"low": 5, "high": 9})
+    assert violations(evidence) == []
+    # That leaves out Deployments.
+    checker = InvariantChecker(evidence, find_admissions(history.changes, 0))
+    assert [violation for change in history.changes for violation in checker.apply(change)] == []
 
 
 def test_replicas_without_clusters_explain_usage_until_they_end():

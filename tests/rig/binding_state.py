@@ -50,6 +50,8 @@ class BindingState:
     """Whether its placement allows copies in several clusters."""
     affinity: dict[str, Any] = field(default_factory=dict)
     """The affinity to clusters in its placement, empty for all clusters."""
+    scheduled_at: float = 0
+    """When Karmada has scheduled it last, in seconds."""
 
     def may_run_on(self, cluster: str) -> bool:
         """Return whether its placement certainly allows *cluster* alone; of its affinities only names are read."""
@@ -69,10 +71,14 @@ class BindingState:
 
     def recorded_at(self, field_name: str) -> float | None:
         """Return a time of its record in seconds, ``None`` where it has none that can be read."""
-        try:
-            return datetime.fromisoformat(self.record[field_name]).timestamp()
-        except (KeyError, TypeError, ValueError):
-            return None
+        return _seconds(self.record.get(field_name))
+
+    @property
+    def moved_at(self) -> float:
+        """Return when Karmada has moved it from the clusters of its admission, 0 if it has not."""
+        admitted_to = self.record.get("clusters") or [*self.clusters]
+        is_moved = {*self.clusters} != {*admitted_to}
+        return self.recorded_at("clustersChangedAt") or (self.scheduled_at if is_moved else 0)
 
     def is_admitted_since(self, before: "BindingState | None") -> bool:
         """Return whether it was admitted after *before*; one that only Karmada was to schedule again was not (R1)."""
@@ -162,6 +168,7 @@ def _parse(binding: dict[str, Any]) -> BindingState:
             for constraint in (spec.get("placement") or {}).get("spreadConstraints") or ()
         ),
         affinity=_affinity(spec.get("placement") or {}),
+        scheduled_at=_seconds(binding.get("status", {}).get("lastScheduledTime")) or 0,
     )
 
 
@@ -176,6 +183,13 @@ def _phase(item: dict[str, Any]) -> str:
     true = {condition["type"] for condition in status.get("conditions") or () if condition["status"] == "True"}
     running = "Running" if status.get("active") else ""
     return str((status.get("state") or {}).get("phase", "Completed" if true & _ENDS_OF_BATCH_JOBS else running))
+
+
+def _seconds(time: Any) -> float | None:
+    try:
+        return datetime.fromisoformat(time).timestamp()
+    except (TypeError, ValueError):
+        return None
 
 
 def _record(meta: dict[str, Any]) -> dict[str, Any]:

@@ -153,7 +153,7 @@ def _over_admitted(
         yield f"I1 {where} was admitted by queue {queue}, which is not open"
     for name in usage.path(queue, at):
         held = usage.held_in(name, at)
-        for resource in usage.requests_of(after):
+        for resource in usage.whole(after):
             most = usage.queue_limit(name, resource, at)
             if held[resource] > most and _counts(usage, name, resource):
                 yield f"I1 {where} uses {held[resource]} {resource} of queue {name}, more than its limit {most}"
