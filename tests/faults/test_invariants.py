@@ -411,6 +411,15 @@ def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record
     history.change("resourcebindings", "web-job", binding)
 
 
+def admit_beside_finished_job_whose_work_was_removed(history: HistoryBuilder) -> None:
+    history.job("again", cpu=2)
+    history.admit("again")
+    history.report("again", "Completed")
+    history.job("other", cpu=2)
+    history.change("resourcebindings", "again-job", {**history.now["resourcebindings", "again-job"], "status": {}})
+    history.admit("other", seconds=1)
+
+
 def admit_deployment_without_replicas_above_the_limit(history: HistoryBuilder) -> None:
     history.job("before", cpu=2)
     history.admit("before")
@@ -442,6 +451,7 @@ PERMITTED = [
     admit_after_a_gang_that_was_decided_within_the_same_second,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
     admit_beside_resized_job_on_a_shrunken_cluster,
+    admit_beside_finished_job_whose_work_was_removed,
     admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,
     write_counts_and_state_of_a_queue_in_turn,

@@ -355,9 +355,7 @@ def placement(binding: BindingState) -> Sequence[str]:
 def _is_placed_again(before: BindingState | None, after: BindingState) -> bool:
     if before is None or not before.clusters:
         return after.suspended
-    if before.is_finished:
-        return before.clusters != after.clusters
-    return bool(Tally(after.clusters) - Tally(before.clusters))
+    return before.is_finished or bool(Tally(after.clusters) - Tally(before.clusters))
 
 
 def _is_charge(binding: BindingState, amounts: requests.Amounts) -> bool:
