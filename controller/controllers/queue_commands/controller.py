@@ -7,7 +7,7 @@ alone.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
 from typing import Any, NamedTuple, NoReturn
@@ -317,7 +317,9 @@ class CommandController:
                 break
             queue = changes[0].queue
             try:
-                await self._write_change(changes[0])
+                await self._write_mark(changes[0])
+                changes[0] = replace(changes[0], by_parent=None)  # written once, also where the state is not
+                await self._write_state(changes[0])
             except NotFound:
                 log.info("queue deleted", queue=queue)
             except Conflict:
@@ -331,16 +333,18 @@ class CommandController:
             changes.pop(0)
         return refused
 
-    async def _write_change(self, change: QueueChange) -> None:
-        path = QUEUES.item_path("", change.queue)
+    async def _write_mark(self, change: QueueChange) -> None:
         if change.by_parent is not None:
             marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
-            await self._api.patch(path, msgspec.json.encode(marked), kind="merge")
+            await self._api.patch(QUEUES.item_path("", change.queue), msgspec.json.encode(marked), kind="merge")
+
+    async def _write_state(self, change: QueueChange) -> None:
         if change.state is None:
             return
         status: dict[str, Any] = {"status": {"state": change.state}}
         if change.resource_version is not None:
             status["metadata"] = {"resourceVersion": str(change.resource_version)}
+        path = QUEUES.item_path("", change.queue)
         await self._api.patch(f"{path}/status", msgspec.json.encode(status), kind="merge")
         log.info("queue changed", queue=change.queue, state=change.state)
 

@@ -121,6 +121,18 @@ async def test_command_is_executed_after_an_error(refused):
 
 
 @virtual_time
+async def test_annotation_is_written_once_if_the_status_is_refused():
+    harness = Harness()
+    harness.queue("child", "q")
+    async with harness.running():
+        harness.refused.append(("PATCH", "/queues/child/status", 503))
+        harness.command("CloseQueue")
+        await asyncio.sleep(5)
+        assert (harness.state("child"), harness.refused) == ("Closed", [])
+        assert sum(write.endswith("/queues/child") for write in harness.traffic.writes) == 1
+
+
+@virtual_time
 async def test_repeated_command_writes_nothing():
     harness = Harness()
     async with harness.running():
