@@ -128,7 +128,7 @@ def compute_state(hyperjob: HyperJob, observed: ObservedParts, capacity: Capacit
         return HyperJobState("Suspended", SUSPENDED, _stop_parts(seen))
     wrong = hyperjob_violations(hyperjob, max_parts(hyperjob, seen, capacity))
     if wrong:
-        return HyperJobState("Pending", f"it cannot be split: {_join(wrong)}", known, "Invalid", is_valid=False)
+        return HyperJobState("Pending", f"it cannot be split: {_join(wrong)}", seen, "Invalid", is_valid=False)
     capacity = capacity.with_data_of(hyperjob)
     try:
         split_status, reason = _split(hyperjob, seen, capacity)

@@ -294,6 +294,24 @@ async def test_finished_part_does_not_run_again_elsewhere(harness, ended, cluste
     assert harness.status()["phase"] == ("Completed" if ended else "Running")
 
 
+async def test_parts_that_end_while_the_spec_is_invalid_have_finished(harness):
+    """They are not started again, whatever happens until the spec is corrected."""
+    await harness.start(two_copies())
+    harness.place("a", "b")
+    for name in ("llm-t-0", "llm-t-1"):
+        harness.report(name, "Running")
+    await harness.change(minAvailable=3)
+    harness.report("llm-t-0", "Completed", succeeded=4)
+    await harness.reconcile()
+    assert (harness.status()["reason"], harness.status()["partsRunning"]) == ("Invalid", "1/2")
+    assert harness.phases() == ["Completed", "Running"]
+    harness.placements["llm-t-0"] = PartPlacement(("c",), reported="Running")
+    harness.report("llm-t-0", "Running")
+    await harness.change(minAvailable=None)
+    assert harness.phases() == ["Completed", "Running"]
+    assert harness.names() == ["llm-t-1"]
+
+
 async def test_invalid_spec_is_reported_and_keeps_the_parts(harness):
     await harness.start(two_copies())
     invalid = replicated("t", task(replicas=4), splitPolicy={"strategy": "ByReplicas"})
