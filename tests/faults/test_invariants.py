@@ -433,10 +433,14 @@ def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> Non
     history.admit("other")
 
 
-def write_counts_and_state_of_a_queue_in_turn(history: HistoryBuilder) -> None:
+def write_counts_state_and_annotation_of_a_queue_in_turn(history: HistoryBuilder) -> None:
     history.queue("q")
-    for status in ({"running": 1}, {"state": "Closed"}):
-        history.mark_ours(status=409, seconds=0, body={"status": status})
+    for body in (
+        {"status": {"running": 1}},
+        {"status": {"state": "Closed"}},
+        {"metadata": {"annotations": {"volcano.sh/closed-by-parent": "true"}}},
+    ):
+        history.mark_ours(status=409, seconds=0, body=body)
 
 
 PERMITTED = [
@@ -454,7 +458,7 @@ PERMITTED = [
     admit_beside_finished_job_whose_work_was_removed,
     admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,
-    write_counts_and_state_of_a_queue_in_turn,
+    write_counts_state_and_annotation_of_a_queue_in_turn,
 ]
 
 

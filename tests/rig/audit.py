@@ -33,14 +33,16 @@ class Request:
         """Return the written object; for patches that test a uid, the object with that uid.
 
         Another reason in the status of a job is another write, and so are a resumption after a suspension, and the
-        state of a queue beside its counts.
+        state and the annotation of a queue beside its counts.
         """
         operations = self.body if isinstance(self.body, list) else []
         written = {operation.get("path"): str(operation.get("value")) for operation in operations}
         uid, suspended = written.get("/metadata/uid", ""), written.get("/spec/suspension/scheduling", "")
-        state = (self.body.get("status") or {}).get("state") if isinstance(self.body, dict) else None
+        body = self.body if isinstance(self.body, dict) else {}
+        state = (body.get("status") or {}).get("state")
         status = str(state.get("reason", "") if isinstance(state, dict) else state or "")
-        return self.resource, self.namespace, self.name, uid + suspended or status
+        annotations = ",".join((body.get("metadata") or {}).get("annotations") or ())
+        return self.resource, self.namespace, self.name, uid + suspended or status or annotations
 
     @property
     def done(self) -> bool:
