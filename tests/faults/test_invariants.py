@@ -411,6 +411,14 @@ def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record
     history.change("resourcebindings", "web-job", binding)
 
 
+def admit_gang_that_was_smaller_before(history: HistoryBuilder) -> None:
+    history.job("before", cpu=1)
+    history.admit("before")
+    history.job("grows", replicas=2, minimum=1)
+    history.change("jobs", "grows", fake_karmada.job("grows", "q", replicas=2, minimum=2))
+    history.admit("grows", seconds=1, charge={"cpu": "2", "memory": "2Gi", "pods": "2"})
+
+
 def admit_beside_finished_job_whose_work_was_removed(history: HistoryBuilder) -> None:
     history.job("again", cpu=2)
     history.admit("again")
@@ -455,6 +463,7 @@ PERMITTED = [
     admit_after_a_gang_that_was_decided_within_the_same_second,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
     admit_beside_resized_job_on_a_shrunken_cluster,
+    admit_gang_that_was_smaller_before,
     admit_beside_finished_job_whose_work_was_removed,
     admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,

@@ -146,14 +146,21 @@ class ObservedUsage:
         }
 
     def _requests_at_admission(self, binding: BindingState, at: float) -> requests.Amounts:
-        """Return the requests that *binding* was admitted with, which a resize within the lag may have changed."""
-        present = self.requests_of(binding)
-        if binding.admitted and not _is_charge(binding, present):
-            for end, job in self._recent_jobs.get(binding.job, ()):
-                if end >= at - self._lag and _is_charge(binding, asked := requests.job_requests(job)):
-                    self._decided[binding.uid] = job
-                    return asked
-        return present
+        """Return the requests that *binding* was admitted with, which an edit within the lag may have changed.
+
+        Of several states with the recorded charge, the one with the smallest gang was decided on.
+        """
+        present, current = self.requests_of(binding), self.jobs.get(binding.job)
+        earlier = [job for end, job in self._recent_jobs.get(binding.job, ()) if end >= at - self._lag]
+        possible = [
+            job for job in (current, *earlier) if job is not None and _is_charge(binding, requests.job_requests(job))
+        ]
+        if not binding.admitted or not possible:
+            return present
+        decided = min(possible, key=lambda job: requests.gang_requests(job).get("pods", 0))
+        if decided is not current:
+            self._decided[binding.uid] = decided
+        return requests.job_requests(decided)
 
     def requests_of(self, binding: BindingState) -> requests.Amounts:
         """Return the requests of *binding* in each of its clusters."""
