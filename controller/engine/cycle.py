@@ -90,9 +90,11 @@ class Cycle:
         windows = context.windows.by_owner
         context.update_reservations(admission.quota, now)
         # Others may use what a reservation with another window no longer needs, or fit only now: run another at once.
-        may_admit_more = bool(admission.decisions) and (
+        has_more = bool(admission.decisions) and (
             context.windows.have_changed_since(windows) or context.fitting_index.may_fit_after_admissions()
         )
+        # Workloads that would have fitted after evictions in progress may need victims next to a new reservation.
+        has_more |= bool(reserved) and (context.policy.reclaim.enabled or context.policy.preemption.enabled)
         self.idle_reservations.measure(context.windows.by_owner, now)
         if pending.unevaluated:
             yield from self._classify(stale)
@@ -110,7 +112,7 @@ class Cycle:
             waits=waits,
             record_updates=(*lapsed, *nominated, *reserved),
             reschedules=tuple(requeues),
-            wake_at=now if may_admit_more else self._wake_at(now, preemptions.retry_at),
+            wake_at=now if has_more else self._wake_at(now, preemptions.retry_at),
             queries=context.estimate_tracker.pop_queries(),
             is_cut=admission.is_at_limit,
         )

@@ -20,6 +20,7 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from tests.engine.objects import cluster, workload
+from tests.scenario import Scenario
 from tests.workloads import changed
 
 STEP = 10_000
@@ -212,3 +213,28 @@ def granted_at(engine: Engine, now: int, *, count: int) -> list[int]:
         granted += [now for note in plan.record_updates if note.reservation is not None]
         now = max(plan.wake_at or 0, now + 1)
     return granted
+
+
+def test_workload_preempts_in_the_plan_after_a_new_reservation():
+    """Until then it waited for an eviction in progress, whose capacity is reserved now."""
+    scenario = Scenario(
+        {
+            "policy": {"preemption": {"minRuntime": 0}},
+            "clusters": [{"name": "m", "has": {"u": 8}}, {"name": "n", "has": {"u": 4}}],
+            "queues": [{"name": "A", "deserved": {"u": 12}}, {"name": "B"}],
+            "jobs": [
+                {"name": "a", "queue": "A", "asks": {"u": 4}, "on": "m"},
+                {"name": "leaving", "queue": "B", "asks": {"u": 4}, "on": "m", "priority": 9},
+                {"name": "low", "queue": "B", "asks": {"u": 4}, "on": "n"},
+                {"name": "wide", "queue": "A", "asks": {"u": 8}},
+            ],
+        }
+    )
+    scenario.play({"leave": ["leaving"]})
+    high = {"name": "high", "queue": "B", "asks": {"u": 4}, "priority": 5}
+    assert scenario.play({"after": 599, "jobs": [high]}).evicted == []
+    reserved = scenario.play({"after": 1})
+    assert (reserved.reserved, reserved.evicted, reserved.wake_after) == ({"wide": "m"}, [], 0)
+
+    again = scenario.play({})
+    assert (again.evicted, again.left_for) == (["low"], {"low": "high"})
