@@ -21,7 +21,7 @@ from controller.engine.policy import Policy
 from controller.engine.state.clusters import Cluster, ClusterName
 from controller.engine.state.estimates import Estimate
 from controller.engine.state.hierarchy import Queue, QueueName
-from controller.engine.state.workloads import Workload, WorkloadUid
+from controller.engine.state.workloads import Workload, WorkloadState, WorkloadUid
 from controller.reporting.decision_log.codec import (
     ClusterChanged,
     ClusterEstimated,
@@ -164,8 +164,14 @@ class RecordingHandler:
         self._engine.cluster_estimated(estimate, now)
 
     def workload_changed(self, workload: Workload, now: int) -> None:
-        """Record the workload if it differs from the known one."""
-        if self._engine.workloads.get(workload.uid) != workload:
+        """Record the workload if it differs from the known one.
+
+        That its admission was observed is recorded only where it is pending again, which may have been refused instead.
+        """
+        known = self._engine.workloads.get(workload.uid)
+        if known != workload:
+            if known is not None and known.state is WorkloadState.ADMITTED and workload.state is WorkloadState.PENDING:
+                self._put(WorkloadChanged(known, now))
             self._put(WorkloadChanged(workload, now))
         self._engine.workload_changed(workload, now)
 

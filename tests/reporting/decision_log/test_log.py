@@ -3,16 +3,24 @@
 import errno
 import os
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from controller.reporting.decision_log import log as log_module
-from controller.reporting.decision_log.log import CycleContext, DecisionLog, DecisionLogOptions, DecisionRecorder
+from controller.reporting.decision_log.log import (
+    CycleContext,
+    DecisionLog,
+    DecisionLogOptions,
+    DecisionRecorder,
+    RecordingHandler,
+)
 from controller.reporting.decision_log.replay import replay
-from controller.reporting.decision_log.writer import RotatedFiles
+from controller.reporting.decision_log.writer import Item, RotatedFiles
 from tests.engine.test_incremental import RandomRun
 from tests.reporting.decision_log.recording import RecordedEngine
+from tests.scenario import Scenario
 
 
 class RunOnDisk:
@@ -81,6 +89,27 @@ def test_file_on_disk_is_replayed_to_same_decisions(folder):
     assert result.begun.identity == "tested"
     assert run.losses == 0
     assert run.path.stat().st_mode & 0o777 == 0o600
+
+
+def test_observed_admission_is_recorded_with_its_end():
+    """What an admission frees depends on whether it was carried out (C2)."""
+    scenario = Scenario(
+        {
+            "clusters": [{"name": "m", "has": {"cpu": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"cpu": 3}}],
+        }
+    )
+    pending, items = scenario.by_name("j"), list[Item]()
+    handler = RecordingHandler(scenario.engine, items.append)
+    scenario.play({})
+    admission = scenario.by_name("j").admission
+    observed = replace(scenario.by_name("j"), admission=replace(admission, assumed=False))
+    handler.workload_changed(observed, scenario.now)
+    assert (admission.assumed, items) == (True, [])
+    handler.workload_changed(pending, scenario.now)
+    assert [item.workload for item in items] == [observed, pending]
+    assert not items[0].workload.admission.assumed
 
 
 def test_full_file_is_rotated_and_each_is_replayable(folder):
