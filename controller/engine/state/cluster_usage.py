@@ -285,6 +285,14 @@ class ClusterUsage:
             _count_reported(cluster_state, admission, cluster_charge.charge, subtract)
             self._drop_if_unused(cluster_state)
 
+    def end_external_usage(self, admission: Admission) -> None:
+        """End the external usage of the pods of *admission*, which ran before it was added (C2)."""
+        for cluster_charge in admission.cluster_charges:
+            cluster_state = self.cluster_state(cluster_charge.cluster)
+            if cluster_state.external_usage:
+                cluster_state.external_usage = positive(subtract(cluster_state.external_usage, cluster_charge.charge))
+                self._has_changed(cluster_state, gained_capacity=True)
+
     def _end_orphans(self, cluster_state: ClusterState, now: int, settle_ms: int) -> None:
         """End orphaned charges as far as external usage has fallen."""
         cluster_state.orphans, ended = cluster_state.orphans.after(cluster_state.external_usage, now, settle_ms)

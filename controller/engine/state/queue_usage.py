@@ -239,6 +239,8 @@ class UsageTracker:
             elif workload.details.last_admission is not None:
                 self._clusters.add_recently_freed(workload.details.last_admission, now)
             self.add(workload, now)
+            if before is None and new is not None and (new.reported or new.still_running):
+                self._clusters.end_external_usage(new)
             return False
         if before.is_being_evicted and not workload.is_being_evicted:
             self._remove_eviction(before, old)
