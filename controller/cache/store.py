@@ -446,7 +446,7 @@ class Store(ObjectCollections):
             return
         if not binding.is_suspended or binding.record is None or not binding.record.admits:
             self._evicted_by_others.discard(uid)
-        result = self._build(binding, context, now, was_adopted=BindingCondition.ADOPTED in known)
+        result = self._build(binding, context, now, known)
         if BindingCondition.EVICTED_BY_OTHERS in result.conditions:
             self._evicted_by_others.add(uid)
         if result.conditions:
@@ -466,14 +466,16 @@ class Store(ObjectCollections):
             workload, with_run_time = result.workload, self.with_run_time if is_known else None
             state.workload_changed(workload if with_run_time is None else with_run_time(workload), now)
 
-    def _build(self, binding: CachedBinding, context: BuildContext, now: int, *, was_adopted: bool) -> BuildResult:
+    def _build(
+        self, binding: CachedBinding, context: BuildContext, now: int, known: frozenset[BindingCondition]
+    ) -> BuildResult:
         """Build the workload of *binding*; if that fails, it is quarantined, so that others are not blocked.
 
         It is built again after a while, or when it changes.
         """
         uid, (why, _) = binding.uid, self._quarantined.get(binding.uid, ("", 0))
         try:
-            local_state = self._local_state(binding, now, was_adopted=was_adopted)
+            local_state = self._local_state(binding, now, known)
             built = build_workload(binding, self.template(binding), context=context, local_state=local_state)
         except Exception as error:  # noqa: BLE001 -- tenants write the objects; one must not block all
             if not why:
@@ -483,7 +485,7 @@ class Store(ObjectCollections):
             return build_from_record(binding, context, self._assumed.outcomes(uid), type(error).__name__)
         return as_quarantined(built, why) if why else built
 
-    def _local_state(self, binding: CachedBinding, now: int, *, was_adopted: bool) -> LocalState:
+    def _local_state(self, binding: CachedBinding, now: int, known: frozenset[BindingCondition]) -> LocalState:
         uid = binding.uid
         placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
         excluded = self._exclusions(binding)
@@ -500,7 +502,8 @@ class Store(ObjectCollections):
             data=self.data_requirement(binding),
             has_leftover_work=self._has_leftover_work(binding, now),
             evicted_by_others=uid in self._evicted_by_others,
-            was_adopted=was_adopted,
+            was_adopted=BindingCondition.ADOPTED in known,
+            must_resume=BindingCondition.SUSPENDED_BUT_NOT_MANAGED in known,
         )
 
     def _exclusions(self, binding: CachedBinding) -> ExcludedClusters:

@@ -110,6 +110,8 @@ class LocalState(msgspec.Struct, frozen=True):
     """It was observed suspended and without clusters after its admission, so the record no longer counts."""
     was_adopted: bool = False
     """It was observed running without a record until others suspended it (D10)."""
+    must_resume: bool = False
+    """It was suspended when it was no longer gated, and its resumption is not observed yet."""
 
 
 NO_LOCAL_STATE = LocalState()
@@ -160,7 +162,7 @@ def build_workload(
     if not needs_admission(binding, context.integrations):
         return (
             _SUSPENDED_BUT_NOT_MANAGED
-            if binding.is_suspended and _was_suspended_here(binding, context)
+            if binding.is_suspended and (local_state.must_resume or _was_suspended_here(binding, context))
             else _NOT_MANAGED
         )
     template = template if is_same_object(binding, template) else None

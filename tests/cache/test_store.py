@@ -247,6 +247,21 @@ def test_binding_is_resumed_when_it_is_not_gated_any_more(before, after, bound, 
     assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
 
 
+def test_binding_is_resumed_however_late_the_write_succeeds():
+    store = Store()
+    upsert(store, ("bindings", binding("j1")))
+    store.configure(EXEMPT)
+    store.sync_to(FakeEventHandler(), 0)
+    upsert(store, ("bindings", binding("j1")))
+    store.sync_to(FakeEventHandler(), LAST_DELAY_MS + 1)
+    assert [*store.conditions.values()] == [{BindingCondition.SUSPENDED_BUT_NOT_MANAGED}]
+    upsert(store, ("bindings", binding("j1", paused=False)))
+    store.sync_to(FakeEventHandler(), LAST_DELAY_MS + 1)
+    upsert(store, ("bindings", binding("j1")))
+    store.sync_to(FakeEventHandler(), LAST_DELAY_MS + 1)
+    assert not store.conditions
+
+
 def test_binding_that_a_former_process_gated_is_resumed():
     store = Store(EXEMPT)
     upsert(store, ("bindings", binding("j1")))
