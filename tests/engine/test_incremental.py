@@ -12,9 +12,17 @@ from hypothesis import given
 
 from controller.engine.engine import Engine
 from controller.engine.plan import Plan
-from controller.engine.policy import AdvanceReservation, Ageing, HeadReservationPolicy, Resize, Tenant
+from controller.engine.policy import (
+    AdvanceReservation,
+    Ageing,
+    Backfill,
+    HeadReservationPolicy,
+    NodeShapes,
+    Resize,
+    Tenant,
+)
 from controller.engine.reasons import Reason, Refusal
-from controller.engine.state.clusters import Affinity, ClusterName, Placement, Spread, StaticWeight
+from controller.engine.state.clusters import Affinity, ClusterName, NodeShape, Placement, Spread, StaticWeight
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.resources import scale
 from controller.engine.state.workloads import (
@@ -72,6 +80,11 @@ class RandomRun:
     def rules(self) -> dict[str, object]:
         runtimes = [0, 300, 5_000]
         return {
+            "queue_order": self.dice.choice(["PriorityFirst", "FairShareFirst"]),
+            "tenant_fairness": self.dice.choice(["None", "None", "Namespace", "NamespaceFirst"]),
+            "backfill": Backfill(self.dice.random() < 0.7, self.dice.random() < 0.5),
+            "settle_ms": self.dice.choice([0, 30, 30_000]),
+            "node_shapes": tuple(self.node_shapes(name) for name in self.dice.choice([[], [], CLUSTERS[:2]])),
             "ageing": self.dice.choice([Ageing(), Ageing(20_000, 5, 20), Ageing(2_000, 3, 5)]),
             "advance_reservations": tuple(
                 self.advance_reservation(name) for name in self.dice.choice([[], ["r", "s"]])
@@ -82,6 +95,10 @@ class RandomRun:
             "head_reservation": HeadReservationPolicy(max_ms=self.dice.choice([500, 100_000])),
             "startup_timeout_ms": self.dice.choice([None, 300, 2_000]),
         }
+
+    def node_shapes(self, name: ClusterName) -> NodeShapes:
+        nodes = NodeShape(self.dice.randint(1, 4), (("cpu", self.dice.randint(1, 9)),))
+        return NodeShapes(Affinity(names=(name,)), (nodes,))
 
     def advance_reservation(self, name: str) -> AdvanceReservation:
         since = self.now + self.dice.choice([-1_000, 0, 5_000, 500_000])
@@ -268,6 +285,8 @@ def fresh(engine: Engine, now: int) -> Engine:
     heads = {key: head for key, head in competed if key[0] in built.pending.queues}
     timers = engine.cycle.starvation_timers
     built.cycle.starvation_timers.restore(heads, timers.expirations, timers.passed)
+    built.context.windows.backfilled = {**engine.context.windows.backfilled}
+    built.context.windows.spent = {**engine.context.windows.spent}
     built.cycle.idle_reservations.by_owner = {**engine.cycle.idle_reservations.by_owner}
     built.cycle.startup.requeued = {**engine.cycle.startup.requeued}
     built.cycle.startup.incomplete_gangs = {**engine.cycle.startup.incomplete_gangs}
