@@ -13,7 +13,7 @@ from controller.engine.policy import Ageing, Backfill, HeadReservationPolicy
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.clusters import Cluster, ClusterName, Toleration
 from controller.engine.state.hierarchy import Queue, QueueName, QueueState
-from controller.engine.state.workloads import HyperJobGang, WorkloadState
+from controller.engine.state.workloads import HyperJobGang, Workload, WorkloadState
 from tests.draws import draws
 from tests.engine.objects import workload
 from tests.engine.worlds import NOW, Objects, RandomObjects, any_state, crowd
@@ -39,8 +39,17 @@ def timed(objects: RandomObjects) -> Objects:
         reclaim=objects.eviction(60),
         preemption=objects.eviction(40),
     )
-    aged = [replace(made, created_at=NOW - random.randrange(10 * AGEING_MS)) for made in state.workloads]
-    return replace(state, policy=policy, workloads=random.choice([state.workloads, tuple(aged)]))
+    made = [
+        _evicted(running) if running.state is WorkloadState.ADMITTED and objects.chance(30) else running
+        for running in state.workloads
+    ]
+    aged = [replace(workload, created_at=NOW - random.randrange(10 * AGEING_MS)) for workload in made]
+    return replace(state, policy=policy, workloads=tuple(random.choice([made, aged])))
+
+
+def _evicted(admitted: Workload) -> Workload:
+    """Return a workload whose eviction is in progress."""
+    return replace(admitted, state=WorkloadState.PENDING, hold=Refusal(Reason.PREEMPTION_IN_PROGRESS))
 
 
 def states() -> st.SearchStrategy[Objects]:
