@@ -42,6 +42,8 @@ class StartupBackoff:
     """The clusters to which others moved the failed workload, where its gang minimum does not fit."""
     failed_clusters: tuple[ClusterName, ...] = ()
     """Those of the excluded clusters on which it did not start this time."""
+    has_gang_run: bool = True
+    """As many parts of its HyperJob as must start together have run since their admission, or it is no part."""
 
     @property
     def message(self) -> str:
@@ -71,6 +73,11 @@ class Evict:
     """The termination grace period of its pods (P6)."""
     back_off: StartupBackoff | None = None
     """The backoff of a workload that, or whose gang, did not start (R1)."""
+
+    @property
+    def has_run(self) -> bool:
+        """Return whether the workload has run since its admission, with as many parts of its HyperJob as needed."""
+        return self.workload.has_run and (self.back_off is None or self.back_off.has_gang_run)
 
 
 class Wait(NamedTuple):

@@ -468,10 +468,10 @@ def workloads_in_traceback(error: Exception) -> list[WorkloadUid]:
 
 
 def _assumed_eviction(decision: Evict, excluded_clusters: Mapping[ClusterName, str]) -> AssumedEviction:
-    workload, back_off = decision.workload, decision.back_off
+    back_off = decision.back_off
     return AssumedEviction(
         back_off.refusal if back_off is not None else None,
-        workload.has_run,
+        decision.has_run,
         excluded_clusters,
         decision.reason.is_self_caused,
         back_off.failed_clusters if back_off is not None else (),

@@ -149,7 +149,7 @@ def evicted_record(
     is_aborted = decision.reason is EvictionReason.ABORTED
     past = EvictionHistory(before.evictions, before.attempts) if before else EvictionHistory()
     past = past.after_eviction(
-        has_run=workload.has_run, taken_back=back_off is not None, self_caused=decision.reason.is_self_caused
+        has_run=decision.has_run, taken_back=back_off is not None, self_caused=decision.reason.is_self_caused
     )
     return AdmissionRecord(
         queue=workload.queue,

@@ -66,6 +66,54 @@ def test_orphaned_hyperjob_part_is_missed_in_time():
     assert evicted(scenario) == ["first"]
 
 
+def of_two_parts() -> Scenario:
+    """Return a scenario in which the first part runs and the second one, without which it is evicted, waits."""
+    job = {"queue": "q", "asks": {"u": 1}, "group": {"key": "h/1", "parts": 2, "minimum": 2}}
+    return Scenario(
+        {
+            "policy": {"startupTimeout": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [
+                {"name": "first", **job, "on": "m", "ran": 10, "started": True},
+                {"name": "second", **job, "hold": "DataNotReady"},
+            ],
+        }
+    )
+
+
+def test_backoff_grows_while_too_few_parts_run():
+    """As where a webhook of others denies the admission of one part (G1)."""
+    scenario = of_two_parts()
+    first, counts, backoffs = scenario.by_name("first"), [], []
+    for _ in range(3):
+        # Its record has the number of failed starts, also while it runs.
+        counts.append(scenario.by_name("first").details.failed_starts)
+        running = replace(first, details=replace(first.details, failed_starts=counts[-1]))
+        scenario.engine.workload_changed(running, scenario.now)
+        scenario.engine.plan(scenario.now)
+        scenario.now += 600_000
+        (eviction,) = scenario.engine.plan(scenario.now).decisions
+        backoffs.append(((eviction.back_off.until - scenario.now) // 1000, eviction.has_run))
+        scenario.engine.plan(scenario.now)
+    assert (counts, scenario.by_name("first").details.evictions) == ([0, 1, 2], 0)
+    assert backoffs == [(300, False), (600, False), (1200, False)]
+
+
+def test_parts_that_ran_together_have_not_failed_to_start():
+    """Here both have run, and then Karmada had no cluster for the second one."""
+    scenario = of_two_parts()
+    first, second = scenario.by_name("first"), scenario.by_name("second")
+    unplaced = replace(first.details, has_run=False, has_run_before=True, unplaced=True)
+    scenario.engine.workload_changed(replace(first, uid=second.uid, name="second", details=unplaced), scenario.now)
+    scenario.engine.workload_changed(replace(first, details=replace(first.details, failed_starts=3)), scenario.now)
+    scenario.engine.plan(scenario.now)
+    scenario.now += 600_000
+    decisions = scenario.engine.plan(scenario.now).decisions
+    assert {eviction.workload.name: eviction.has_run for eviction in decisions} == {"first": True, "second": False}
+    assert scenario.by_name("first").details.failed_starts == 0
+
+
 def test_readmitted_workload_gets_the_whole_startup_timeout():
     scenario = late()
     assert evicted(scenario) == ["j"]

@@ -166,6 +166,14 @@ def test_eviction_creates_tasks_with_grace_period():
             id="running-part-of-a-gang",
         ),
         pytest.param(
+            EvictionReason.STARTUP_TIMEOUT,
+            StartupBackoff(since=61_000, until=121_000, caused_failure=False, has_gang_run=False),
+            True,
+            (2, 2, None, 121_000),
+            "a part that its HyperJob needs did not start in time",
+            id="running-part-of-a-gang-that-has-not-run",
+        ),
+        pytest.param(
             EvictionReason.CLUSTER_CHANGED,
             StartupBackoff(120_000, 120_000, moved_to=(M1,)),
             False,

@@ -194,6 +194,7 @@ class StartupChecks:
             }
             moved_clusters = tuple(sorted(clusters)) if has_moved else ()
             until = now + self._backoff_for_ms(max(part.details.failed_starts for part in unit), has_moved=has_moved)
+            has_gang_run = has_moved or unit[0].gang is None or self._has_run(unit[0].gang)
             for workload in unit:
                 is_at_fault = workload.uid in at_fault
                 failed_clusters = _failed_clusters(workload) if is_at_fault and not has_moved else frozenset()
@@ -204,6 +205,7 @@ class StartupChecks:
                     caused_failure=is_at_fault,
                     moved_to=moved_clusters,
                     failed_clusters=tuple(sorted(failed_clusters)),
+                    has_gang_run=has_gang_run,
                 )
                 self._assume(with_startup_backoff(workload, back_off), now)
                 yield Evict(workload, reason, back_off=back_off)
@@ -236,6 +238,11 @@ class StartupChecks:
         if not _lacks_parts(gang, remaining):
             return []
         return [part for part in remaining if part.is_admitted_here]
+
+    def _has_run(self, gang: HyperJobGang) -> bool:
+        """Return whether enough parts of *gang* have run since their admission, or were stopped by their users."""
+        parts = self._workloads.parts(gang)
+        return not _lacks_parts(gang, [part for part in parts if part.state is WorkloadState.PENDING or _has_run(part)])
 
     def _track_incomplete_gangs(self, gangs: Collection[HyperJobGang], now: int) -> None:
         """Track since when *gangs* hold clusters and lack parts."""
@@ -278,7 +285,7 @@ def _fits_cluster(cluster_state: ClusterState, workload: Workload, freed: Resour
 def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Workload:
     """Return *workload* as pending with *back_off*.
 
-    If it has run it counts as evicted, else as one more failed start.
+    If it has run, with enough parts of its HyperJob, it counts as evicted, else as one more failed start.
     """
     return replace(
         workload,
@@ -289,7 +296,7 @@ def with_startup_backoff(workload: Workload, back_off: StartupBackoff) -> Worklo
             retryable_clusters=frozenset(),
         ),
         hold=back_off.refusal,
-        details=workload.details.after_eviction(taken_back=True),
+        details=workload.details.after_eviction(taken_back=True, has_gang_run=back_off.has_gang_run),
     )
 
 
@@ -326,3 +333,8 @@ def _lacks_parts(gang: HyperJobGang, parts: Iterable[Workload]) -> bool:
         if part.state is not WorkloadState.PENDING or (part.hold is not None and part.hold.reason in _STOPPED_REASONS)
     ]
     return len(counted) < gang.minimum
+
+
+def _has_run(part: Workload) -> bool:
+    """Return whether a part that is not pending has run since its admission."""
+    return part.state is WorkloadState.FINISHED or part.has_run or part.details.has_run_before

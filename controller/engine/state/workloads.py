@@ -261,10 +261,15 @@ class WorkloadDetails:
         has_amounts = self.nomination or self.reservation or self.last_admission
         return self if has_amounts else _shared_details(self)
 
-    def after_eviction(self, *, taken_back: bool, self_caused: bool = False) -> "WorkloadDetails":
-        """Return the details after an eviction, which is a failed start where it was *taken back* before it ran."""
-        history = EvictionHistory(self.evictions, self.failed_starts)
-        counts = history.after_eviction(has_run=self.has_run, taken_back=taken_back, self_caused=self_caused)
+    def after_eviction(
+        self, *, taken_back: bool, self_caused: bool = False, has_gang_run: bool = True
+    ) -> "WorkloadDetails":
+        """Return the details after an eviction.
+
+        It is a failed start where it was *taken back* before it ran, or before enough parts of its HyperJob ran.
+        """
+        history, has_run = EvictionHistory(self.evictions, self.failed_starts), self.has_run and has_gang_run
+        counts = history.after_eviction(has_run=has_run, taken_back=taken_back, self_caused=self_caused)
         return replace(self.without_claims(), has_run=False, has_run_before=False, **counts._asdict())
 
     def without_claims(self) -> "WorkloadDetails":
