@@ -110,13 +110,19 @@ class AdmissibilityChecker:
 def _exceeds(usage: ObservedUsage, binding: BindingState, cluster: str, at: float) -> bool:
     """Return whether the gangs that run on *cluster* leave too little for that of *binding*.
 
-    Those that Karmada moved together with it may have started there after it was accepted beside the others.
+    Of those that Karmada moved together with it, some may have started there before they could be evicted, after it was
+    accepted without them.
     """
+    moved_at = binding.moved_at
+    has_evicted = any(
+        moved_at - _LAG_SECONDS <= (other.recorded_at("startupFailedAt") or 0) <= moved_at + _REACTION_SECONDS
+        for other in usage.bindings.values()
+    )
     running = [
         usage.gang(other)
         for other in usage.holders()
         if cluster in other.running and other.uid != binding.uid
-        if other.moved_at < binding.moved_at - _LAG_SECONDS
+        if not has_evicted or other.moved_at < moved_at - _LAG_SECONDS
     ]
     return any(
         sum(gang.get(resource, 0) for gang in running) + amount
