@@ -158,14 +158,12 @@ class StarvationTimers:
     def expired(self, policy: HeadReservationPolicy, now: int) -> list[WorkloadClass]:
         """Return the class of the first head with an expired timer, of each queue without a reservation."""
         reserved_queues = {blocked.queue for blocked in self._workloads.with_reservation.values()}
-        by_expiry, due = self._ordered_by_expiry(policy), dict[QueueName, list[WorkloadClass]]()
-        for key in sorted(key for _, key in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))]):
-            if key[0] not in reserved_queues:
-                due.setdefault(key[0], []).append(self._workloads.pending.class_of(self.heads[key].uid))
-        first = (self._order.first_of(name, classes) for name, classes in due.items())
-        return [self._workloads.pending.class_of(workload.uid) for workload in first if workload is not None]
+        by_expiry = self._ordered_by_expiry(policy)
+        due = {queue for _, (queue, _) in by_expiry[: bisect_right(by_expiry, now, key=itemgetter(0))]}
+        first = (self.first_expired(queue, policy, now) for queue in sorted(due - reserved_queues))
+        return [workload_class for workload_class in first if workload_class is not None]
 
-    def first_due(self, queue: QueueName, policy: HeadReservationPolicy, now: int) -> WorkloadClass | None:
+    def first_expired(self, queue: QueueName, policy: HeadReservationPolicy, now: int) -> WorkloadClass | None:
         """Return the class of the first head of *queue* with an expired timer."""
         heads = (self.heads[key] for key in sorted(self._keys.get(queue, ())))
         due = [self._workloads.pending.class_of(head.uid) for head in heads if self._due_at(head, policy) <= now]
@@ -377,7 +375,7 @@ class HeadReservations:
                 unavailable.update(charge.cluster for charges in preferred.values() for charge in charges)
             if not granted and further:
                 # Its queue's next head is due now if its own timer was restarted.
-                following = self._timers.first_due(workload_class.queue, policy.head_reservation, now)
+                following = self._timers.first_expired(workload_class.queue, policy.head_reservation, now)
                 if following is not None and following is not workload_class:
                     in_turn.appendleft(following)
                     further -= 1
