@@ -65,9 +65,9 @@ class HistoryBuilder:
         annotations = {PART_ANNOTATION: json.dumps({"index": index})}
         self.change("jobs", name, {"metadata": {"ownerReferences": [owner], "annotations": annotations}})
 
-    def change_binding(self, name: str, **spec: Any) -> None:
-        binding = self.now["resourcebindings", f"{name}-job"]
-        self.change("resourcebindings", f"{name}-job", {**binding, "spec": {**binding["spec"], **spec}})
+    def change_binding(self, name: str, *, of: str = "job", **spec: Any) -> None:
+        binding = self.now["resourcebindings", f"{name}-{of}"]
+        self.change("resourcebindings", f"{name}-{of}", {**binding, "spec": {**binding["spec"], **spec}})
 
     def change_status(self, kind: str, name: str, **status: Any) -> None:
         self.change(kind, name, {**self.now[kind, name], "status": status})
@@ -408,7 +408,7 @@ def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record
     binding["spec"] |= {"replicas": replicas, "clusters": clusters, "suspension": {"scheduling": False}}
     binding["spec"]["resource"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
     binding["metadata"]["labels"]["propagationpolicy.karmada.io/permanent-id"] = "p"
-    history.change("resourcebindings", "web-job", binding)
+    history.change("resourcebindings", "web-deployment", binding)
 
 
 def admit_gang_that_was_smaller_before(history: HistoryBuilder) -> None:
@@ -486,7 +486,7 @@ def test_replicas_without_clusters_explain_usage_until_they_end():
     history, usage = HistoryBuilder(), ObservedUsage()
     add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.cluster("m1", cpu="6", used="4")
-    history.change_binding("web", clusters=[])
+    history.change_binding("web", of="deployment", clusters=[])
     history.at += 60
     history.cluster("m1", cpu="6", used="5")
     for change in history.changes:
@@ -497,16 +497,7 @@ def test_replicas_without_clusters_explain_usage_until_they_end():
 def test_more_and_smaller_replicas_share_what_is_charged():
     history, usage = HistoryBuilder(), ObservedUsage()
     for cpu, replicas in (("500m", 2), ("250m", 2), ("250m", 4)):
-        container = {"resources": {"requests": {"cpu": cpu}}}
-        spec = {"replicas": replicas, "template": {"spec": {"containers": [container]}}}
-        history.change("deployments", "web", {"metadata": {"name": "web", "namespace": "ns"}, "spec": spec})
-        binding = seed.binding("ns", "web", "t")
-        binding["metadata"] |= {"uid": "u-web", "namespace": "ns"}
-        binding["metadata"]["annotations"][RECORD] = json.dumps({"uid": "u-web", "queue": "q", "charge": {"cpu": "1"}})
-        binding["spec"] |= {"replicas": replicas, "clusters": [{"name": "m1", "replicas": replicas}]}
-        binding["spec"]["suspension"] = {"scheduling": False}
-        binding["spec"]["resource"] |= {"apiVersion": "apps/v1", "kind": "Deployment"}
-        history.change("resourcebindings", "web-deployment", binding)
+        add_deployment(history, replicas=replicas, cpu=cpu, charge={"cpu": "1"}, clusters=["m1"])
     for change in history.changes:
         usage.apply(change)
     assert usage.held_on("m1")["cpu"] == 1
