@@ -10,7 +10,7 @@ plugins that it implies, and the address of the leader in ``HYPERJOB_MASTER``.
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from controller.api.hyperjob_validation import resize_template
@@ -139,7 +139,7 @@ def hyperjob_key(hyperjob: HyperJob) -> TemplateKey:
     return TemplateKey(kind, hyperjob.metadata.namespace, hyperjob.metadata.name)
 
 
-def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> CachedHyperJob:
+def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...], *, deleting: bool = False) -> CachedHyperJob:
     """Return what admission needs: which Jobs are the *parts* of *hyperjob*, and how many must start together."""
     return CachedHyperJob(
         namespace=hyperjob.metadata.namespace,
@@ -149,6 +149,7 @@ def cached_hyperjob(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> Cached
         minimum=minimum_parts(hyperjob, len(parts)),
         finished=frozenset(part.name for part in parts if part.phase in TERMINAL),
         key=hyperjob_key(hyperjob),
+        deleting=deleting,
     )
 
 
@@ -156,7 +157,7 @@ def cached_hyperjob_of(seen: ObservedHyperJob) -> CachedHyperJob | None:
     """Return the parts of an observed HyperJob, ``None`` while it has none or cannot be read."""
     if seen.hyperjob is None or seen.status.split is None or not seen.status.split.parts:
         return None
-    return replace(cached_hyperjob(seen.hyperjob, seen.status.split.parts), deleting=seen.deleting)
+    return cached_hyperjob(seen.hyperjob, seen.status.split.parts, deleting=seen.deleting)
 
 
 def _group_annotation(hyperjob: HyperJob, parts: tuple[PartStatus, ...]) -> str:
