@@ -148,6 +148,7 @@ class Engine:
         workload = with_long_grace_period(before, with_placement_time(before, workload, now))
         workload = self._with_reserved_clusters(workload, now)
         if before == workload:
+            # Equal admissions may differ in whether they are assumed.
             self.workloads[workload.uid] = workload
             return
         if before is None or before.state is not WorkloadState.ADMITTED or not is_noop_update(before, workload):

@@ -317,7 +317,7 @@ class CommandController:
                 break
             queue = changes[0].queue
             try:
-                await self._write_mark(changes[0])
+                await self._write_annotation(changes[0])
                 changes[0] = replace(changes[0], by_parent=None)  # written once, also where the state is not
                 await self._write_state(changes[0])
             except NotFound:
@@ -333,7 +333,7 @@ class CommandController:
             changes.pop(0)
         return refused
 
-    async def _write_mark(self, change: QueueChange) -> None:
+    async def _write_annotation(self, change: QueueChange) -> None:
         if change.by_parent is not None:
             marked = {"metadata": {"annotations": {CLOSED_BY_PARENT: change.by_parent}}}
             await self._api.patch(QUEUES.item_path("", change.queue), msgspec.json.encode(marked), kind="merge")

@@ -194,7 +194,7 @@ class StartupChecks:
             }
             moved_clusters = tuple(sorted(clusters)) if has_moved else ()
             until = now + self._backoff_for_ms(max(part.details.failed_starts for part in unit), has_moved=has_moved)
-            has_gang_run = has_moved or unit[0].gang is None or self._has_run(unit[0].gang)
+            has_gang_run = has_moved or unit[0].gang is None or self._has_gang_run(unit[0].gang)
             for workload in unit:
                 is_at_fault = workload.uid in at_fault
                 failed_clusters = _failed_clusters(workload) if is_at_fault and not has_moved else frozenset()
@@ -239,7 +239,7 @@ class StartupChecks:
             return []
         return [part for part in remaining if part.is_admitted_here]
 
-    def _has_run(self, gang: HyperJobGang) -> bool:
+    def _has_gang_run(self, gang: HyperJobGang) -> bool:
         """Return whether enough parts of *gang* have run since their admission, or were stopped by their users."""
         parts = self._workloads.parts(gang)
         return not _lacks_parts(gang, [part for part in parts if part.state is WorkloadState.PENDING or _has_run(part)])

@@ -228,8 +228,8 @@ class ClusterUsage:
     ) -> None:
         """Free the clusters of *admission*; the charges count as recently freed until the summary follows.
 
-        What the charges of its *successor*, which are added next, contain there as well is not freed. Without a write
-        no summary has ever included its pods.
+        What the charges of its *successor*, which are added next, contain there as well is not freed. Nothing is of an
+        admission that was not written: no summary has ever included its pods.
         """
         retained = (
             {cluster_charge.cluster: cluster_charge.charge for cluster_charge in successor.cluster_charges}

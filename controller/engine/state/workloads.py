@@ -155,7 +155,7 @@ class Admission:
     raised_by: int = 0
     """By how much its job priority was raised when it was admitted, where older workloads raised it, too (O10)."""
     assumed: bool = field(default=False, compare=False)
-    """It was decided here, and its write has not been observed yet; that is no change for decisions."""
+    """It was decided here, and its write has not been observed yet. Matters only where the write is refused (C2)."""
 
     @property
     def clusters(self) -> set[ClusterName]:
