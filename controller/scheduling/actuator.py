@@ -13,7 +13,7 @@ from functools import partial
 
 import structlog
 
-from controller.cache.objects import CachedBinding
+from controller.cache.objects import CachedBinding, is_finished
 from controller.cache.store import Store
 from controller.engine.reasons import Reason, Refusal
 from controller.engine.state.workloads import WorkloadUid
@@ -271,7 +271,7 @@ class Actuator:
 
     async def _send(self, pending: PendingWrite) -> float | None:
         """Send the patch; return the seconds until a retry, or ``None`` if the write is finished."""
-        if not self.may_write or pending.submitted_at <= self._dropped_at:
+        if not self.may_write or pending.submitted_at <= self._dropped_at or self._is_obsolete(pending.write):
             self._forget(pending)
             return None
         began = time.monotonic()
@@ -289,6 +289,16 @@ class Actuator:
         self._count(pending.write, "done", began)
         self._confirm(pending.write, binding)
         return None
+
+    def _is_obsolete(self, write: Write) -> bool:
+        """Return whether *write* would evict a workload that has finished, and so would run again, or that has started.
+
+        A write may wait for the rate limit, an earlier write or a retry.
+        """
+        binding = self._store.binding(write.uid)
+        if write.effect != "evict" or binding is None:
+            return False
+        return is_finished(binding) or (write.unless_run and self._store.start_failures.has_run(binding))
 
     async def _patch(self, write: Write) -> CachedBinding:
         """Patch the binding. This is the only place where decisions are written."""

@@ -61,6 +61,8 @@ class Write(msgspec.Struct, frozen=True):
     """The reason in words, if more is known than the code says."""
     preemptor: str = ""
     """The preemptor in messages; empty for an eviction without one."""
+    unless_run: bool = False
+    """Whether an eviction is obsolete once the workload runs: it is evicted because it did not start where it is."""
     recorded: str = ""
     """What the record will say about nomination, reservation or admission, in a comparable form; empty for nothing."""
     term: str = ""
@@ -159,6 +161,7 @@ def _evict_write(decision: Evict, binding: CachedBinding, record: AdmissionRecor
         reason=decision.reason,
         message=decision.back_off.message if decision.back_off else "",
         preemptor=preemptor,
+        unless_run=decision.back_off is not None and decision.back_off.caused_failure,
     )
 
 

@@ -35,6 +35,11 @@ def stored(name: str = "u1", *, uid: str = "", version: int = 5, paused: bool = 
     return json.loads(binding(name, uid=uid or name, version=version, paused=paused))
 
 
+def placed(phase: str, *, version: int) -> bytes:
+    """Return a binding that is placed in a cluster which reports *phase*."""
+    return binding("u1", uid="u1", version=version, paused=False, clusters=["m"], phases={"m": phase})
+
+
 class RecordingStore(Store):
     """A store that records how writes end."""
 
@@ -73,6 +78,10 @@ class ActuatorHarness:
 
     def admit(self, uid: str = "u1", *, resource_version: int = 5) -> None:
         self.actuator.submit(Write("admit", WorkloadUid(uid), path(uid), b"[]", resource_version, f"Job ns/{uid}"))
+
+    def evict(self, uid: str = "u1", *, unless_run: bool = False) -> None:
+        path_of, workload = path(uid), f"Job ns/{uid}"
+        self.actuator.submit(Write("evict", WorkloadUid(uid), path_of, b"[]", 5, workload, unless_run=unless_run))
 
 
 @pytest.fixture
@@ -305,6 +314,28 @@ async def test_retry_is_dropped_after_another_leader(server, tmp_path):
         harness.leading.set()
         await harness.store.wait_for_outcomes()
     assert (harness.store.rolled_back, len(server.seen("PATCH"))) == ([("u1", None)], 1)
+
+
+@pytest.mark.parametrize(
+    ("phase", "unless_run", "is_sent"),
+    [
+        pytest.param("Running", False, True, id="running"),
+        pytest.param("Completed", False, False, id="finished"),
+        pytest.param("Pending", True, True, id="not-started"),
+        pytest.param("Running", True, False, id="started-late"),
+    ],
+)
+async def test_retried_eviction_leaves_a_finished_or_started_job(server, tmp_path, *, phase, unless_run, is_sent):
+    """A finished job would run again, and one that has run is not taken back because it did not start (R1)."""
+    server.says("PATCH", path("u1"), refusing(429, retry_after=0.2), answering(200, stored(version=7)))
+    async with acting(server, tmp_path) as harness:
+        upsert(harness.store, ("bindings", placed("Pending", version=5)))
+        harness.evict(unless_run=unless_run)
+        await poll(lambda: len(server.seen("PATCH")) == 1, "sent")
+        upsert(harness.store, ("bindings", placed(phase, version=6)))
+        await harness.store.wait_for_outcomes()
+    assert len(server.seen("PATCH")) == (2 if is_sent else 1)
+    assert harness.store.rolled_back == ([] if is_sent else [("u1", None)])
 
 
 async def test_write_behind_another_is_dropped_after_another_leader(server, tmp_path):

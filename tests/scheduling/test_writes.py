@@ -190,6 +190,7 @@ def test_eviction_after_failed_start_records_backoff(reason, back_off, has_run, 
     record = record_of(made)
     assert (record.evictions, record.attempts, record.startup_failed_at, record.back_off_until) == expected
     assert record.excluded_clusters == dict.fromkeys(back_off.excluded_clusters, "mark")
+    assert made.unless_run is back_off.caused_failure
     assert record.clusters == (() if back_off.moved_to else (M1,)), "it is not placed again where it was moved to"
     assert made.message == message
 
