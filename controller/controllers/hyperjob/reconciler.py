@@ -248,7 +248,8 @@ class Reconciler:
             await self._report_unreadable(seen)
             return None
         if self._has_expired(seen.hyperjob):
-            await self._delete(resource, key, seen.uid)
+            # Only in this version: its TTL may have been changed since.
+            await self._delete(resource, key, seen.uid, resourceVersion=str(seen.resource_version))
             return None
         return await self._reconcile(seen, seen.hyperjob)
 
@@ -421,8 +422,8 @@ class Reconciler:
         log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
         return self.observed.update(resource, raw)
 
-    async def _delete(self, resource: Resource, key: ObjectKey, uid: str) -> None:
-        options = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+    async def _delete(self, resource: Resource, key: ObjectKey, uid: str, **preconditions: str) -> None:
+        options = {"preconditions": {"uid": uid, **preconditions}, "propagationPolicy": "Background"}
         try:
             await self.api.delete(resource.item_path(*key), msgspec.json.encode(options))
         except NotFound:

@@ -15,8 +15,8 @@ from controller.api.keys import (
 )
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.children import build_parts, cached_hyperjob_of
-from controller.kube.errors import ApiError
-from tests.controllers.hyperjob.harness import NAMESPACE
+from controller.kube.errors import ApiError, Conflict
+from tests.controllers.hyperjob.harness import NAMESPACE, NOW
 from tests.controllers.hyperjob.objects import GPU, capacity, cluster, document, gpus, replicated, task, two_copies
 from tests.files import EXAMPLES, read_object
 
@@ -292,6 +292,19 @@ async def test_regression_jobs_deleted_by_ttl_are_not_recreated(harness):
     assert (status["phase"], harness.names()) == ("Completed", [])
     states = {"llm-t-0": {"phase": "Completed"}, "llm-t-1": {"phase": "Completed"}}
     assert status["replicatedJobsStatus"] == [{"name": "t", "jobStates": states, "succeeded": 8}]
+
+
+async def test_hyperjob_with_a_ttl_removed_meanwhile_is_not_deleted(harness):
+    await harness.start(two_copies(ttlSecondsAfterFinished=60))
+    for name in ("llm-t-0", "llm-t-1"):
+        harness.report(name, "Completed", succeeded=4)
+    await harness.reconcile()
+    late = harness.new_reconciler()
+    harness.merge(HYPERJOBS, "llm", {"spec": {"ttlSecondsAfterFinished": None}})
+    harness.now = NOW + 60_000
+    with pytest.raises(Conflict):
+        await late.reconcile(HYPERJOBS, ObjectKey(NAMESPACE, "llm"))
+    assert harness.names(HYPERJOBS) == ["llm"]
 
 
 async def test_regression_hyperjob_without_replicas_is_not_completed(harness):
