@@ -54,8 +54,9 @@ def ended_run(
 ) -> tuple[JobProfile, Run] | None:
     """Return the run that ended between two versions of a binding, observed at *now*; ``None`` if none did.
 
-    A run that was evicted or deleted before its end counts as evicted. A binding that was not observed before has not
-    ended now, nor has one that is finished only by a changed configuration.
+    A run that was evicted or deleted before its end counts as evicted; a workload that had not started has no run.
+    A binding that was not observed before has not ended now, nor has one that is finished only by a changed
+    configuration.
     """
     if before is None or before.record is None or before.record.admitted_at is None:
         return None
@@ -69,7 +70,8 @@ def ended_run(
         if after.record is not None and after.record.admits:
             return None
     seconds = (now - before.record.admitted_at) // _SECOND
-    return _profile_of_binding(store, before), Run(max(seconds, 1), Outcome.EVICTED)
+    has_run = store.start_failures.has_run(before) or store.start_failures.has_run_before(before)
+    return (_profile_of_binding(store, before), Run(max(seconds, 1), Outcome.EVICTED)) if has_run else None
 
 
 def finished_runs(store: Store, *, after: int = 0) -> Iterable[tuple[int, JobProfile, Run]]:

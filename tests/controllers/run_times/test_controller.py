@@ -123,6 +123,17 @@ async def test_evicted_run_is_stored_apart():
 
 
 @virtual_time
+async def test_admission_that_ends_before_a_start_is_no_run():
+    """It shows nothing of the run time; a few failed starts would make it look many times longer."""
+    world = World()
+    async with running(world):
+        world.job()
+        world.binding(phases={"m1": "Pending"})
+        world.binding(paused=True, clusters=[], record=objects.admission_record("rb-j1", queue="a", attempts=1))
+    assert world.writes == 0
+
+
+@virtual_time
 async def test_runs_that_a_new_rule_calls_finished_are_not_learned():
     world = World()
     rule = "{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, finished: {path: state.phase, values: [Running]}}"
