@@ -94,6 +94,12 @@ POLICY_LABELS = (
     "propagationpolicy.karmada.io/permanent-id",
     "clusterpropagationpolicy.karmada.io/permanent-id",
 )
+#: Annotations that Karmada sets with these labels: name and namespace of the PropagationPolicy, or the cluster policy.
+POLICY_ANNOTATIONS = (
+    "propagationpolicy.karmada.io/name",
+    "propagationpolicy.karmada.io/namespace",
+    "clusterpropagationpolicy.karmada.io/name",
+)
 
 HYPERJOB_NAME_LABEL = "volcano.sh/hyperjob-name"
 REPLICATED_JOB_NAME_LABEL = "volcano.sh/replicatedjob-name"

@@ -22,7 +22,14 @@ from controller.api.hyperjobs import (
     read_hyperjob,
     read_status,
 )
-from controller.api.keys import JOBS, PART_ANNOTATION, PROPAGATION_POLICIES, Resource
+from controller.api.keys import (
+    JOBS,
+    PART_ANNOTATION,
+    POLICY_ANNOTATIONS,
+    POLICY_LABELS,
+    PROPAGATION_POLICIES,
+    Resource,
+)
 from controller.cache.objects import ObjectKey
 
 POD_STATES = ("pending", "running", "succeeded", "failed", "terminating", "unknown")
@@ -127,6 +134,8 @@ class ObservedChild:
     """``status.state`` of a Job."""
     counts: Mapping[str, int]
     """Number of pods by state, from a Job's status."""
+    is_claimed_by_other: bool = False
+    """Karmada propagates a Job by another policy than that of its name."""
 
     @property
     def phase(self) -> str:
@@ -191,7 +200,8 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
     owner = next(
         (reference["uid"] for reference in metadata.get("ownerReferences", ()) if reference.get("controller")), ""
     )
-    revision = _decode_revision(metadata.get("annotations", {}).get(PART_ANNOTATION, "{}"))
+    labels, annotations = metadata.get("labels", {}), metadata.get("annotations", {})
+    revision = _decode_revision(annotations.get(PART_ANNOTATION, "{}"))
     return ObservedChild(
         resource=resource,
         uid=metadata["uid"],
@@ -204,6 +214,9 @@ def _decode_child(raw: bytes, resource: Resource) -> ObservedChild:
         fields=field_hashes(document) if owner and revision.digest else array("q"),
         state=_mapping(status.get("state")),
         counts={name: int(status[name]) for name in POD_STATES if isinstance(status.get(name), int | float)},
+        is_claimed_by_other=resource is JOBS
+        and not labels.keys().isdisjoint(POLICY_LABELS)
+        and annotations.get(POLICY_ANNOTATIONS[0]) != metadata["name"],
     )
 
 

@@ -1,19 +1,29 @@
 """Reconciles one HyperJob: compares its objects with their desired state, and writes them and its status.
 
 A pass that was interrupted between two writes is completed by the next one. Deletions come first, then for each part
-its policy and then its Job: without the policy, another policy might match the Job. Objects of other owners are never
-changed: if one has the name of a part's object, nothing new is created and the HyperJob's status says so.
+its policy and then its Job: without the policy, another policy might match the Job. Karmada may see the Job first all
+the same, and does not change the policy of a Job by itself, so a Job with another policy is released from it. Objects
+of other owners are never changed: if one has the name of a part's object, nothing new is created and the HyperJob's
+status says so.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Protocol
 
 import msgspec
 import structlog
 
 from controller.api.hyperjobs import FINISHED, HyperJob, HyperJobStatus, PartStatus, hyperjob_resource
-from controller.api.keys import HYPERJOB_KIND, JOBS, PROPAGATION_POLICIES, Resource
+from controller.api.keys import (
+    HYPERJOB_KIND,
+    JOBS,
+    POLICY_ANNOTATIONS,
+    POLICY_LABELS,
+    PROPAGATION_POLICIES,
+    Resource,
+)
 from controller.cache.objects import ObjectKey
 from controller.controllers.hyperjob.children import Manifest, PartObjects, build_parts
 from controller.controllers.hyperjob.observed import (
@@ -47,7 +57,9 @@ _MAX_LOOKUP_DELAY = 60
 _MAX_WRITES_PER_PASS = 64
 #: Up to this number of new names, each is looked up with its own request.
 _MAX_SINGLE_LOOKUPS = 8
-#: Maximum number of HyperJobs with remembered up-to-date parts, and with a rejected part.
+#: Interval at which a Job is released again from another policy, in milliseconds: that one may precede the part's own.
+_RELEASE_INTERVAL = 60_000
+#: Maximum number of HyperJobs with remembered up-to-date parts, and with a rejected part, and of released Jobs.
 _MAX_REMEMBERED = 1000
 #: Longest message of a rejected part in the status.
 _MAX_REJECTION = 1000
@@ -60,10 +72,12 @@ log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class ObjectChanges:
-    """Writes in order: all of *remove*, then all of *apply*."""
+    """Writes in order: all of *remove*, then all of *apply*, then all of *release*."""
 
     remove: tuple[ObservedChild, ...] = ()
     apply: tuple[Manifest, ...] = ()
+    release: tuple[ObservedChild, ...] = ()
+    """Jobs with another policy than their own."""
     up_to_date: frozenset[str] = frozenset()
     """The parts with all objects in their desired state."""
 
@@ -111,7 +125,12 @@ def diff_objects(
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
     unchanged = {name for name in desired if name in jobs and name in policies and name not in in_the_way | written}
-    return ObjectChanges(remove, apply, frozenset(unchanged.union(up_to_date)))
+    release = tuple(
+        job
+        for name, job in sorted(jobs.items())
+        if job.is_claimed_by_other and name in unchanged.union(up_to_date) and not policies[name].deleting
+    )
+    return ObjectChanges(remove, apply, release, frozenset(unchanged.union(up_to_date)))
 
 
 def _retained(
@@ -230,6 +249,8 @@ class Reconciler:
     """What the API server has rejected last, by UID of the HyperJob."""
     conflicts: dict[str, _NameConflict] = field(default_factory=dict)
     """Names that were taken when they were looked up last, by UID of the HyperJob."""
+    released: dict[str, int] = field(default_factory=dict)
+    """When Jobs were released from another policy, by UID of the Job."""
 
     def forget(self, uid: str) -> None:
         """Forget a deleted HyperJob: its annotations and parts may be large."""
@@ -292,16 +313,17 @@ class Reconciler:
 
         A large HyperJob is written in several passes.
         """
-        writes: list[ObservedChild | Manifest] = [*changes.remove, *changes.apply]
+        writes: list[Callable[[], Awaitable[ObservedChild | None]]] = [
+            *(partial(self._delete, child.resource, child.key, child.uid) for child in changes.remove),
+            *(partial(self._apply, manifest) for manifest in changes.apply),
+            *(partial(self._release, job) for job in changes.release if self._may_release(job)),
+        ]
         applied: list[ObservedChild] = []
         for write in writes[:_MAX_WRITES_PER_PASS]:
             if not self.may_write():
                 return False, applied
-            if isinstance(write, ObservedChild):
-                await self._delete(write.resource, write.key, write.uid)
-            else:
-                stored = await self._apply(write)
-                applied += [stored] if stored is not None else []
+            stored = await write()
+            applied += [stored] if stored is not None else []
         return len(writes) <= _MAX_WRITES_PER_PASS, applied
 
     def _up_to_date(self, uid: str, basis: tuple[object, ...], versions: Mapping[str, Versions]) -> frozenset[str]:
@@ -421,6 +443,23 @@ class Reconciler:
         )
         log.info("part applied", kind=manifest["kind"], namespace=metadata["namespace"], name=metadata["name"])
         return self.observed.update(resource, raw)
+
+    def _may_release(self, job: ObservedChild) -> bool:
+        """Return whether a Job was not released a short time ago; a tenant's policy may claim it again at once."""
+        before = self.released.get(job.uid)
+        return before is None or self.clock() >= before + _RELEASE_INTERVAL
+
+    async def _release(self, job: ObservedChild) -> ObservedChild | None:
+        """Remove the claim of another policy from a Job, so that Karmada matches it with its own policy."""
+        self.released.pop(job.uid, None)
+        self.released[job.uid] = self.clock()
+        if len(self.released) > _MAX_REMEMBERED:
+            del self.released[next(iter(self.released))]
+        claim = {"labels": dict.fromkeys(POLICY_LABELS), "annotations": dict.fromkeys(POLICY_ANNOTATIONS)}
+        body = {"metadata": {"uid": job.uid, "resourceVersion": str(job.resource_version), **claim}}
+        raw = await self.api.patch(JOBS.item_path(*job.key), msgspec.json.encode(body), kind="merge")
+        log.info("part released from another policy", namespace=job.key.namespace, name=job.key.name)
+        return self.observed.update(JOBS, raw)
 
     async def _delete(self, resource: Resource, key: ObjectKey, uid: str, **preconditions: str) -> None:
         options = {"preconditions": {"uid": uid, **preconditions}, "propagationPolicy": "Background"}

@@ -2,6 +2,7 @@ import json
 from dataclasses import replace
 from datetime import datetime
 
+import msgspec
 import pytest
 
 from controller.api.keys import (
@@ -328,6 +329,60 @@ async def test_regression_foreign_jobs_with_our_labels_are_ignored(harness):
 async def test_regression_policy_is_created_before_its_job(harness):
     made = [write for write in await harness.start(two_copies()) if "status" not in write]
     assert made == ["propagationpolicies/llm-t-0", "jobs/llm-t-0", "propagationpolicies/llm-t-1", "jobs/llm-t-1"]
+
+
+def _claim(policy):
+    """Return the metadata by which Karmada claims a Job for a policy of the namespace, or for a cluster policy."""
+    if policy is None:
+        return {
+            "labels": {"clusterpropagationpolicy.karmada.io/permanent-id": "id"},
+            "annotations": {"clusterpropagationpolicy.karmada.io/name": "all"},
+        }
+    return {
+        "labels": {"propagationpolicy.karmada.io/permanent-id": "id"},
+        "annotations": {"propagationpolicy.karmada.io/name": policy, "propagationpolicy.karmada.io/namespace": "ml"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("policy", "is_released"),
+    [
+        pytest.param("jobs", True, id="of-the-namespace"),
+        pytest.param(None, True, id="of-all-namespaces"),
+        pytest.param("llm-t-0", False, id="its-own"),
+    ],
+)
+async def test_part_is_released_from_another_policy(harness, policy, is_released):
+    """Karmada has seen the Job before its policy, or the policy was deleted for a while."""
+    await harness.start(two_copies())
+    before = harness.job("llm-t-0")
+    harness.merge(JOBS, "llm-t-0", {"metadata": _claim(policy)})
+    assert await harness.reconcile() == (["jobs/llm-t-0"] if is_released else [])
+    after = harness.job("llm-t-0")
+    assert (after["metadata"]["annotations"] == before["metadata"]["annotations"]) is is_released
+    assert (after["metadata"]["labels"] == before["metadata"]["labels"]) is is_released
+    assert after["spec"] == before["spec"]
+
+
+async def test_finished_part_keeps_another_policy(harness):
+    await harness.start(two_copies())
+    harness.place("a", "b")
+    harness.report("llm-t-0", "Completed")
+    await harness.reconcile()
+    harness.merge(JOBS, "llm-t-0", {"metadata": _claim("jobs")})
+    assert await harness.reconcile() == []
+
+
+async def test_part_is_released_again_only_after_a_minute(harness):
+    await harness.start(two_copies())
+    reconciler, key = harness.new_reconciler(), ObjectKey(NAMESPACE, "llm")
+    harness.traffic.writes = []
+    for _ in range(3):
+        changed = harness.merge(JOBS, "llm-t-0", {"metadata": _claim("jobs")})
+        harness.update(JOBS, msgspec.json.encode(changed))
+        await reconciler.reconcile(HYPERJOBS, key)
+        harness.now += 40_000
+    assert len(harness.traffic.writes) == 2
 
 
 @pytest.mark.parametrize("parts", [pytest.param(2, id="few"), pytest.param(80, id="names-from-lists")])
