@@ -57,6 +57,9 @@ from controller.reporting.redaction import redacted_refusal, same_namespace
 _RESYNC_SECONDS = 0.5
 #: After a resync, the next one waits for this multiple of its duration.
 _RESYNC_FACTOR = 2
+#: A HyperJob whose objects change rests for so long after a pass, in seconds for each part: with each part that starts
+#: or ends, its status is written, which has several hundred bytes for each part.
+_REST_SECONDS_PER_PART = 0.005
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -111,6 +114,8 @@ class HyperJobController:
         self._queue: dict[WorkItem, None] = {}
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
+        self._rests_until: dict[WorkItem, float] = {}
+        """Until when HyperJobs rest that only a change of their objects has queued, on the monotonic clock."""
         self._wake = asyncio.Event()
         self._queued = asyncio.Event()
         """Set while an item is queued by a change of its own objects."""
@@ -248,6 +253,7 @@ class HyperJobController:
         self._queue.pop(item, None)
         self._requeue_at.pop(item, None)
         self._backoffs.pop(item, None)
+        self._rests_until.pop(item, None)
 
     # -- discovery -----------------------------------------------------------
 
@@ -333,8 +339,10 @@ class HyperJobController:
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
+        blocked |= {item for item in self._queue if self._rests_until.get(item, 0) > time.monotonic()}
         due = [item for item in self._queue if item not in blocked]
-        return due + [item for item, at in self._requeue_at.items() if at <= now and item not in self._queue]
+        queued = frozenset(due)
+        return due + [item for item, at in self._requeue_at.items() if at <= now and item not in queued]
 
     def _requeue_concerned(self) -> None:
         """Queue all unfinished HyperJobs after a change of bindings, and finished ones of which a part has moved."""
@@ -370,8 +378,12 @@ class HyperJobController:
             self._backoffs.pop(item, None)
             if again_at is not None:
                 self._requeue_at[item] = again_at
+            observed = self.hyperjob(item.resource, item.key)
+            parts = (observed.status.split_count or 0) if observed is not None else 0
+            self._rests_until[item] = time.monotonic() + _REST_SECONDS_PER_PART * parts
 
     def _requeue_with_backoff(self, item: WorkItem) -> None:
+        self._rests_until.pop(item, None)
         backoff = self._backoffs.setdefault(item, Backoff(initial=2, maximum=30))
         self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
@@ -387,8 +399,10 @@ class HyperJobController:
             await _is_set_within(self._queued, min(self._seconds_to_next_item(), self._seconds_to_resync()))
 
     def _seconds_to_next_item(self) -> float:
-        first = min(self._requeue_at.values(), default=None)
-        return 60.0 if first is None else min(max((first - self._clock()) / 1000, 0.02), 60.0)
+        now, resting = self._clock(), time.monotonic()
+        seconds = [(at - now) / 1000 for at in self._requeue_at.values()]
+        seconds += [self._rests_until[item] - resting for item in self._queue if item in self._rests_until]
+        return min(max(min(seconds, default=60.0), 0.02), 60.0)
 
     def _seconds_to_resync(self) -> float:
         return max(self._resync_at - time.monotonic(), 0.02)

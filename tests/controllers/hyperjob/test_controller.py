@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import asynccontextmanager, suppress
+from types import SimpleNamespace
 
 import msgspec
 import pytest
@@ -293,6 +294,33 @@ async def test_resyncs_take_a_third_of_the_time_at_most(seconds):
     controller.update(HYPERJOBS, observed(document(), uid="uid-1", resourceVersion="2"))
     await asyncio.sleep(0.1)
     assert len(begun) == 1, "its own changes are processed at once"
+    running.cancel()
+
+
+@pytest.mark.parametrize(("parts", "passes"), [(2, 100), (1000, 2)])
+@virtual_time
+async def test_passes_over_a_large_hyperjob_are_rare(parts, passes):
+    """Each part that starts changes its status, which is written as a whole."""
+    controller, begun = unstarted(), []
+    controller._informers[HYPERJOBS] = None
+
+    async def reconcile(*_):
+        begun.append(asyncio.get_running_loop().time())
+
+    async def run():
+        while True:
+            await controller._process_queue()
+            await controller._wait()
+
+    controller._reconciler = SimpleNamespace(reconcile=reconcile, forget=lambda uid: None)
+    running = asyncio.create_task(run())
+    for version in range(2, 102):
+        status = {"phase": "Running", "splitCount": parts}
+        controller.update(HYPERJOBS, observed({**document(), "status": status}, uid="uid-1", resourceVersion=version))
+        await asyncio.sleep(0.1)
+    assert len(begun) == passes
+    await asyncio.sleep(6)
+    assert begun[-1] > 9.5, "the last change is processed, too"
     running.cancel()
 
 
