@@ -1,7 +1,7 @@
 """Client of the Kubernetes API server: raw paths, raw JSON, a timeout on every request.
 
-A request is sent once and either returns or raises an ``ApiError``. The one exception is a 401 after the
-credentials were renewed, since it had no effect.
+A request is sent once and either returns or raises an ``ApiError``. The one exception is a 401, or a certificate
+that is not accepted, after the credentials were renewed, since it had no effect.
 """
 
 import asyncio
@@ -246,7 +246,13 @@ class Api:
     async def _answer(self, request: _Request) -> aiohttp.ClientResponse:
         """Return the open response to *request*, or raise the error that it reports."""
         access = self.access
-        answer = await self._send(request, access)
+        try:
+            answer = await self._send(request, access)
+        except Unreachable as error:
+            is_untrusted = isinstance(error.__cause__, aiohttp.ClientConnectorCertificateError)
+            if not is_untrusted or not await self._renew(access):
+                raise
+            answer = await self._send(request, self.access)
         if answer.status == HTTPStatus.UNAUTHORIZED and await self._renew(access):
             answer.release()
             answer = await self._send(request, self.access)

@@ -21,7 +21,7 @@ class KubeconfigError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ApiServerAccess:
-    """Address and credentials of an API server; read them again after a 401."""
+    """Address and credentials of an API server; read them again after a 401, or where its certificate is refused."""
 
     server: str
     authorization: str | None
@@ -32,11 +32,13 @@ class ApiServerAccess:
     proxy: str | None
     client_certificate: bytes | None = None
     """The client certificate in PEM, if there is one."""
+    trusted: bytes | None = None
+    """The CAs that its certificate is verified with, in PEM; ``None`` for those of the system."""
 
     @property
-    def credentials(self) -> tuple[str | None, bytes | None]:
-        """Token and client certificate; other ones may be accepted where these are refused."""
-        return self.authorization, self.client_certificate
+    def credentials(self) -> tuple[str | None, bytes | None, bytes | None]:
+        """Token, client certificate and CAs; with other ones a request may succeed where it fails with these."""
+        return self.authorization, self.client_certificate, self.trusted
 
 
 async def load_access(kubeconfig: Path | None, context: str | None = None) -> ApiServerAccess:
@@ -97,8 +99,9 @@ def _check_files(path: Path) -> None:
 async def _api_server_access(configuration: Any) -> ApiServerAccess:
     token = await configuration.get_api_key_with_prefix("BearerToken")
     server = configuration.host.rstrip("/")
-    # Read before the context loads it: if the file changes in between, the next 401 loads it again.
-    certificate = await asyncio.to_thread(_client_certificate, configuration)
+    # Read before the context loads them: if a file changes in between, the next failure loads it again.
+    certificate = await asyncio.to_thread(_content, configuration.cert_file)
+    trusted = await asyncio.to_thread(_content, configuration.ssl_ca_cert)
     return ApiServerAccess(
         server=server,
         authorization=token.strip() if token else None,
@@ -106,11 +109,12 @@ async def _api_server_access(configuration: Any) -> ApiServerAccess:
         server_name=configuration.tls_server_name,
         proxy=configuration.proxy,
         client_certificate=certificate,
+        trusted=trusted,
     )
 
 
-def _client_certificate(configuration: Any) -> bytes | None:
-    return Path(configuration.cert_file).read_bytes() if configuration.cert_file else None
+def _content(file: str | None) -> bytes | None:
+    return Path(file).read_bytes() if file else None
 
 
 def client_context(*, pem: str | None = None, file: str | None = None) -> ssl.SSLContext:

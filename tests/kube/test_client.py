@@ -291,6 +291,29 @@ async def test_renewed_client_certificate_is_used_without_restart(tmp_path, *, i
     assert seen == [former, former, accepted, accepted]
 
 
+async def test_replaced_ca_of_the_server_is_trusted_without_restart(tmp_path):
+    former, new = Authority(tmp_path / "former"), Authority(tmp_path / "new")
+    serving, path = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), tmp_path / "kubeconfig"
+    serving.load_cert_chain(*new.issue("localhost", usage=ExtendedKeyUsageOID.SERVER_AUTH))
+    async with scripted_server(serving) as server:
+        server.says("GET", THING, answering(200, {}))
+
+        def trust(authority: Authority) -> None:
+            config = yaml.safe_load(server.kubeconfig(path).read_text())
+            config["clusters"][0]["cluster"] |= {
+                "server": f"https://localhost:{server.port}",
+                "certificate-authority": str(authority.file),
+            }
+            path.write_text(yaml.safe_dump(config))
+
+        trust(former)
+        async with Api.connect(path, timeouts=Timeouts(renewal=0)) as api:
+            with pytest.raises(Unreachable, match="certificate"):
+                await api.get(THING)
+            trust(new)
+            await api.get(THING)
+
+
 async def test_exec_plugin_provides_token(server, tmp_path):
     plugin = tmp_path / "plugin"
     credential = {"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "e1"}}
