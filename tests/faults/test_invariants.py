@@ -441,6 +441,15 @@ def admit_beside_deployment_that_no_cluster_runs(history: HistoryBuilder) -> Non
     history.admit("other")
 
 
+def admit_beside_scaled_up_deployment_that_lost_its_cluster(history: HistoryBuilder) -> None:
+    for replicas in (2, 4):
+        add_deployment(history, replicas=replicas, cpu="1", charge={"cpu": "2", "pods": "2"}, clusters=["m1"])
+    history.change_binding("web", of="deployment", clusters=[])
+    history.cluster("m2", cpu="2")
+    history.job("other", cpu=2)
+    history.admit("other", on="m2")
+
+
 def write_counts_state_and_annotation_of_a_queue_in_turn(history: HistoryBuilder) -> None:
     history.queue("q")
     for body in (
@@ -467,6 +476,7 @@ PERMITTED = [
     admit_beside_finished_job_whose_work_was_removed,
     admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,
+    admit_beside_scaled_up_deployment_that_lost_its_cluster,
     write_counts_state_and_annotation_of_a_queue_in_turn,
 ]
 
@@ -501,3 +511,33 @@ def test_more_and_smaller_replicas_share_what_is_charged():
     for change in history.changes:
         usage.apply(change)
     assert usage.held_on("m1")["cpu"] == 1
+
+
+def test_scaled_down_replicas_explain_usage_while_charged():
+    history, usage = HistoryBuilder(), ObservedUsage()
+    for replicas in (4, 1):
+        add_deployment(history, replicas=replicas, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.at += 60
+    history.cluster("m1", cpu="6", used="4")
+    history.change("resourcebindings", "web-deployment", None)
+    history.at += 20
+    history.cluster("m1", cpu="6", used="3")
+    for change in history.changes:
+        usage.apply(change)
+    assert usage.external.least("m1", "cpu", history.at + 4) == 0
+
+
+def test_replicas_in_a_refusing_cluster_explain_usage():
+    history, usage = HistoryBuilder(), ObservedUsage()
+    add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.cluster("m1", cpu="6", used="4")
+    history.change_status(
+        "resourcebindings", "web-deployment", aggregatedStatus=[{"clusterName": "m1", "applied": False}]
+    )
+    clusters = [{"name": "m1", "replicas": 1}, {"name": "m2", "replicas": 3}]
+    history.change_binding("web", of="deployment", clusters=clusters)
+    history.at += 60
+    history.cluster("m1", cpu="6", used="5")
+    for change in history.changes:
+        usage.apply(change)
+    assert usage.external.least("m1", "cpu", history.at + 4) == 1

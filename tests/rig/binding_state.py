@@ -40,7 +40,7 @@ class BindingState:
     running: tuple[str, ...] = ()
     """The clusters in which its status says that it runs."""
     silent: tuple[str, ...] = ()
-    """The clusters of which its status has no phase, because they refuse its Work."""
+    """The clusters of which its status has no phase, or of a Deployment nothing, because they refuse its Work."""
     is_volcano_job: bool = True
     is_divided: bool = False
     """Whether it is of a Deployment, whose replicas Karmada divides."""
@@ -144,7 +144,8 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         for task in spec.get("gracefulEvictionTasks") or ()
         for _ in range(task.get("replicas", 0) if is_divided else 1)
     )
-    phases = {item["clusterName"]: _phase(item) for item in binding.get("status", {}).get("aggregatedStatus") or ()}
+    items = binding.get("status", {}).get("aggregatedStatus") or ()
+    phases = {item["clusterName"]: _phase(item) for item in items}
     return BindingState(
         uid=meta["uid"],
         job=(spec["resource"].get("namespace", ""), spec["resource"]["name"]),
@@ -162,7 +163,7 @@ def _parse(binding: dict[str, Any]) -> BindingState:
         is_volcano_job=kind == ("batch.volcano.sh", "Job"),
         is_divided=is_divided,
         copies=spec.get("replicas", 0) if is_divided else 1,
-        silent=tuple(name for name, phase in phases.items() if not phase),
+        silent=tuple(item["clusterName"] for item in items if not (item.get("status") if is_divided else _phase(item))),
         goes_to_several=any(
             constraint.get("maxGroups", 1) > 1
             for constraint in (spec.get("placement") or {}).get("spreadConstraints") or ()

@@ -28,6 +28,8 @@ class _Cluster:
     """Requests of the pods in the summary, with a node or without; ``None`` while there is no summary."""
     charged: dict[str, int] = field(default_factory=dict)
     """How often the template of each charged binding runs there."""
+    beyond: dict[str, requests.Amounts] = field(default_factory=dict)
+    """What each of them may be charged with besides: a Deployment that was scaled down stays charged (D6)."""
     running: set[str] = field(default_factory=set)
     """Charged bindings whose pods the summary has counted."""
     freed: list[tuple[float, requests.Amounts]] = field(default_factory=list)
@@ -77,13 +79,15 @@ class ExternalUsage:
         for name, state in list(self._clusters.items()):
             if uid in state.charged and name not in places:
                 self._undo_recent_fall(name, at)
-                state.freed.append((at, _times(self._charges_of(uid)[1], state.charged.pop(uid))))
+                ended = _times(self._charges_of(uid)[1], state.charged.pop(uid))
+                state.freed.append((at, requests.add(ended, state.beyond.pop(uid, {}))))
                 state.running.discard(uid)
                 _change(state, at)
         for name in places:
             state = self._clusters[name]
-            if after is not None and after.is_divided and not after.clusters:
-                # Its replicas are charged until they have ended, though Karmada assigns none any more.
+            if after is not None and after.is_divided and (not after.clusters or name in after.silent):
+                # Its replicas are charged until they have ended, though Karmada assigns fewer or none, and as long as
+                # the cluster refuses its Work.
                 places[name] = max(places[name], state.charged.get(uid, 0))
             if is_turned or places[name] != state.charged.get(uid) or (name in running) != (uid in state.running):
                 self._refresh(state, at)
@@ -92,10 +96,20 @@ class ExternalUsage:
             if places[name] < state.charged.get(uid, 0):
                 fewer = state.charged[uid] - places[name]
                 state.freed.append((at, _times(self._charges_of(uid)[1], fewer)))
-            state.charged[uid] = places[name]
+            state.charged[uid], state.beyond[uid] = places[name], self._beyond(after)
             (state.running.add if name in running else state.running.discard)(uid)
         if before is not None and after is not None and not is_same:
             self.apply_binding(None, after, at)
+
+    def _beyond(self, binding: BindingState | None) -> requests.Amounts:
+        """Return what the record of a Deployment charges more than all its replicas request."""
+        if binding is None or not binding.is_divided or not binding.holds:
+            return {}
+        requested = _times(self._charges_of(binding.uid)[1], max(binding.copies, len(binding.clusters)))
+        charge = requests.amounts(binding.record.get("charge"))
+        return {
+            name: amount - requested.get(name, 0) for name, amount in charge.items() if amount > requested.get(name, 0)
+        }
 
     def _undo_recent_fall(self, cluster: str, at: float) -> None:
         """Raise ``high`` to what it was within the lag, before a change of a workload.
@@ -147,7 +161,7 @@ class ExternalUsage:
             uid: tuple(_times(amounts, count) for amounts in self._charges_of(uid))
             for uid, count in state.charged.items()
         }
-        most = requests.add(*(most for _, most in charges.values()))
+        most = requests.add(*(most for _, most in charges.values()), *state.beyond.values())
         least = requests.add(*(least for least, _ in charges.values()))
         counted = requests.add(*(least for uid, (least, _) in charges.items() if uid in state.running))
         freed = requests.add(*(charge for when, charge in state.freed if when > at - SETTLE - _TOLERANCE))

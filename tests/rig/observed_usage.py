@@ -314,14 +314,18 @@ class ObservedUsage:
 
     def _overcommitted(self, resource: str, at: float) -> Iterator[requests.Amount]:
         """Yield by how much workloads that run again, or were resized, exceed at most the capacity of each cluster."""
-        again: dict[str, requests.Amount] = {}
+        again, more = dict[str, requests.Amount](), dict[str, requests.Amount]()
         for holder in self.holders():
             if holder.uid in self._resized or self._requests_more_than_recorded(holder):
+                own = self.charges[holder.uid].get(resource, 0)
                 for name in placement(holder):
-                    again[name] = again.get(name, 0) + self.charges[holder.uid].get(resource, 0)
+                    again[name] = again.get(name, 0) + own
+                    if not holder.clusters:
+                        # All its replicas may be charged there.
+                        more[name] = more.get(name, 0) + self.whole(holder).get(resource, 0) - own
         for name, amount in again.items():
             excess = self.held_on(name).get(resource, 0) - self.certain_capacity(name, resource, at)
-            yield max(min(excess, amount), 0)
+            yield max(min(excess, amount) + more.get(name, 0), 0)
 
     def _requests_more_than_recorded(self, holder: BindingState) -> bool:
         charge, present = requests.amounts(holder.record.get("charge")), self.requests_of(holder)
