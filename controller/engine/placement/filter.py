@@ -398,7 +398,9 @@ def _without_excluded(requirements: SchedulingRequirements, result: Candidates, 
 
 def is_placed_by_karmada(requirements: SchedulingRequirements) -> bool:
     """Return whether Karmada chooses among the candidates, because a workload is divided or copied to several."""
-    return requirements.is_divided or wanted_copies(requirements) != 1
+    affinity = requirements.placement.affinity
+    names_one = affinity is not None and len(affinity.names) == 1
+    return requirements.is_divided or (wanted_copies(requirements) != 1 and not names_one)
 
 
 def untolerated_taints(cluster: Cluster, placement: Placement) -> tuple[Taint, ...]:
