@@ -38,7 +38,8 @@ def decisions(engine_plan: Plan) -> list[Decision]:
             result.append(Decision("Nominate", beneficiary, held[beneficiary]))
         beneficiary = for_whom
         if isinstance(decision, Admit):
-            result.append(Decision("Admit", decision.workload.name, decision.clusters[0].name))
+            clusters = ",".join(sorted(assignment.name for assignment in decision.clusters))
+            result.append(Decision("Admit", decision.workload.name, clusters))
         elif decision is not None:
             result.append(Decision("Evict", decision.workload.name, decision.preemptor or ""))
     return result

@@ -1,15 +1,17 @@
 """Random small states for comparing the engine with the reference model, and a shrinker for differing ones."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import MISSING, fields, replace
 from itertools import product
 from random import Random
 from typing import TypeVar
 
 from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, Policy
+from controller.engine.state.clusters import Cluster, Spread
 from controller.engine.state.hierarchy import ROOT, Queue
-from controller.engine.state.workloads import Workload, WorkloadDetails, WorkloadState
-from tests.engine.worlds import CLUSTERS, NOW, Objects, RandomObjects, leaves
+from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadDetails, WorkloadState
+from tests.engine.worlds import CLUSTERS, NOW, ONE, Objects, RandomObjects, leaves
+from tests.reference.state import reported_on, total
 from tests.workloads import changed
 
 GPU = "nvidia.com/gpu"
@@ -17,20 +19,42 @@ Thing = TypeVar("Thing", Policy, Queue, WorkloadDetails)
 
 
 def draw(seed: int) -> Objects:
-    """Return the state of a seed: all clusters are usable, and the running workloads fit together."""
+    """Return the state of a seed; what runs on a single cluster fits there."""
     random = Random(seed)
     resources = random.choice([["cpu"], ["cpu"], ["cpu", "memory"], ["cpu", GPU]])
     objects = RandomObjects(random, most=random.choice([2, 4, 6]), resources=resources)
     objects.clusters = CLUSTERS[: random.choice([1, 1, 1, 2, 2, 3])]
-    clusters = [replace(objects.cluster(name), ready=True, used={}) for name in objects.clusters]
+    clusters = [objects.cluster(name) for name in objects.clusters]
+    if len(clusters) > 1 and objects.chance(50):
+        clusters = [replace(cluster, ready=objects.chance(70)) for cluster in clusters]
+    if objects.chance(60):
+        objects.spreads = (ONE, ONE, (), (Spread("cluster", 1, 2),))
     queues = objects.hierarchy(random.randint(1, 5))
-    workloads = objects.fitting(objects.workloads(range(random.randint(2, 12)), leaves(queues)), clusters)
+    workloads = [*objects.fitting(objects.workloads(range(random.randint(2, 12)), leaves(queues)), clusters)]
+    workloads = [_copied(workload, objects) if objects.chance(60) else workload for workload in workloads]
+    clusters = [replace(cluster, used=_summary(cluster, workloads)) for cluster in clusters]
     policy = objects.policy(reclaim=objects.eviction(67), preemption=objects.eviction(33), ageing=_ageing(random))
     state = Objects(policy, tuple(queues), tuple(clusters), tuple(workloads))
     if policy.ageing.is_on:
         aged = (replace(workload, created_at=NOW - random.randrange(100_000_000)) for workload in state.workloads)
         state = replace(state, workloads=tuple(aged))
     return _reserved(state, objects)
+
+
+def _copied(workload: Workload, objects: RandomObjects) -> Workload:
+    """Return *workload*, admitted to two clusters where it is pending and may be copied to these."""
+    placement, requests = workload.requirements.placement, workload.requirements.requests
+    names = [name for name in objects.clusters if placement.affinity is None or name in placement.affinity.names][:2]
+    if workload.admission is not None or placement.spread == ONE or len(names) < 2:
+        return workload
+    charges = tuple(ClusterCharge(name, requests) for name in names)
+    admission = Admission(total([requests, requests]), charges, admitted_at=NOW - 600_000, reported=objects.chance(50))
+    return replace(workload, state=WorkloadState.ADMITTED, admission=admission)
+
+
+def _summary(cluster: Cluster, workloads: Iterable[Workload]) -> dict[str, int]:
+    """Return the usage of *cluster* with the pods of the workloads that it has reported."""
+    return total([cluster.used, reported_on(cluster, workloads)])
 
 
 def _ageing(random: Random) -> Ageing:

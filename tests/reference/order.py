@@ -44,13 +44,14 @@ class Model:
             setting if setting.enabled else None for setting in (state.policy.reclaim, state.policy.preemption)
         )
         self.tree = Tree(state)
+        self.by_name = {cluster.name: cluster for cluster in state.clusters}
         self.decisions: list[Decision] = []
-        self.settled = {job.name: job.cluster for job in state.jobs if job.cluster}
+        self.settled = {job.name: job.clusters for job in state.jobs if job.clusters}
         self.current = dict(self.settled)
         self.admitted: set[str] = set()
         self.nominated: Running = {}
         self.leaving: set[str] = set()
-        pending = [job for job in state.jobs if not job.cluster]
+        pending = [job for job in state.jobs if not job.clusters]
         self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
         self.ceilings = {queue: self.ceilings_in(queue) for queue in self.tree.queues}
         self.due = fair_shares(self.tree, self.waiting.values(), self.settled)
@@ -58,16 +59,23 @@ class Model:
     def held_otherwise(self, job: Job) -> bool:
         if job.queue not in self.tree.leaves() or not self.tree.open(job.queue):
             return True
-        if not any(fits(job.gang, cluster.allocatable) for cluster in self.candidates(job)):
+        if sum(fits(job.gang, cluster.allocatable) for cluster in self.matching(job)) < max(job.copies, 1):
             return True
         return any(
             amount > self.tree.ceiling(name, resource, empty=True)
             for name in self.tree.path(job.queue)
-            for resource, amount in job.requests.items()
+            for resource, amount in job.charge.items()
             if amount
         )
 
     def candidates(self, job: Job) -> list[Cluster]:
+        """Return the clusters that take new workloads; none where Karmada could use one that is kept free (O11)."""
+        matching = self.matching(job)
+        if job.may_be_copied and any(self.set_aside(job, cluster.name) is not None for cluster in matching):
+            return []
+        return [cluster for cluster in matching if cluster.ready]
+
+    def matching(self, job: Job) -> list[Cluster]:
         return [cluster for cluster in self.world.clusters if not job.affinity or cluster.name in job.affinity]
 
     def share(self, name: str, job: Job, usage: Running, resources: Iterable[str] | None = None) -> Fraction:
@@ -94,7 +102,7 @@ class Model:
     def ceilings_in(self, queue: str) -> dict[int, int]:
         """O10: return the priority of workloads raised by the maximum, by their own priority."""
         most = self.policy.ageing.max_raise
-        priorities = {job.priority for job in self.world.jobs if job.queue == queue and not job.cluster}
+        priorities = {job.priority for job in self.world.jobs if job.queue == queue and not job.clusters}
 
         def ceiling(priority: int) -> int:
             above = [other for other in priorities if priority < other < priority + most]
@@ -173,12 +181,12 @@ class Model:
     def admit(self, job: Job | None) -> bool:
         if job is None:
             return False
-        cluster = self.place(job)
-        assert cluster
+        clusters = self.place(job)
+        assert clusters
         del self.waiting[job.name]
-        self.settled[job.name] = self.current[job.name] = cluster
+        self.settled[job.name] = self.current[job.name] = clusters
         self.admitted.add(job.name)
-        self.decisions.append(Decision("Admit", job.name, cluster))
+        self.decisions.append(Decision("Admit", job.name, ",".join(sorted(clusters))))
         return True
 
     def within(self, job: Job, common: str, usage: Running | None = None) -> bool:
@@ -188,30 +196,34 @@ class Model:
 
     def is_within(self, name: str, job: Job, usage: Running) -> bool:
         used = self.tree.used(name, usage)
-        return all(used[resource] <= self.due[name][resource] for resource, amount in job.requests.items() if amount)
+        return all(used[resource] <= self.due[name][resource] for resource, amount in job.charge.items() if amount)
 
     def headroom(self, cluster: str, usage: Running) -> Amounts:
-        used = total(self.tree.jobs[name].requests for name, at in usage.items() if at == cluster)
-        return {name: amount - used.get(name, 0) for name, amount in self.allocatable(cluster).items()}
+        running = (self.tree.jobs[name].requests for name, at in usage.items() if cluster in at)
+        used = total([self.by_name[cluster].used, *running])
+        return {name: amount - used.get(name, 0) for name, amount in self.by_name[cluster].allocatable.items()}
 
-    def allocatable(self, cluster: str) -> Amounts:
-        return next(candidate.allocatable for candidate in self.world.clusters if candidate.name == cluster)
-
-    def place(self, job: Job) -> str | None:
-        """Return the cluster where the job would be admitted; ``None`` where quota or capacity is missing."""
+    def place(self, job: Job) -> tuple[str, ...] | None:
+        """Return the clusters where the job would be admitted; ``None`` where quota or capacity is missing."""
         if self.tree.lacking(job, self.settled) or self.tree.lacking(job, self.current):
             return None
         clusters = [cluster.name for cluster in self.candidates(job) if self.has_room(job, cluster.name)]
-        return min(clusters, key=lambda name: self.preference(job, name), default=None)
+        clusters.sort(key=lambda name: self.preference(job, name))
+        return tuple(clusters[: job.copies]) if len(clusters) >= job.copies > 0 else None
 
     def has_room(self, job: Job, cluster: str, settled: Running | None = None, *, releases: bool = True) -> bool:
         """Return whether the gang fits now and after all evictions; with *settled*, after these only."""
         kept = self.set_aside(job, cluster, releases=releases)
-        asked = job.requests if cluster in self.nominated.values() or kept is not None else job.gang
+        asked = job.requests if cluster in self.nominated_clusters() or kept is not None else job.gang
         if settled is not None:
             return fits(asked, self.left(cluster, settled, kept))
-        is_now = fits(job.gang if cluster in self.nominated.values() else asked, self.left(cluster, self.current, kept))
+        is_now = fits(
+            job.gang if cluster in self.nominated_clusters() else asked, self.left(cluster, self.current, kept)
+        )
         return is_now and fits(asked, self.left(cluster, self.settled, kept))
+
+    def nominated_clusters(self) -> set[str]:
+        return {name for at in self.nominated.values() for name in at}
 
     def left(self, cluster: str, usage: Running, kept: Amounts | None) -> Amounts:
         return {name: amount - (kept or {}).get(name, 0) for name, amount in self.headroom(cluster, usage).items()}
@@ -223,7 +235,7 @@ class Model:
             for reservation in self.policy.advance_reservations
             if cluster in reservation.clusters and keeps_off(reservation, job)
         ]
-        placed = (self.tree.jobs[name] for name, at in self.settled.items() if at == cluster)
+        placed = (self.tree.jobs[name] for name, at in self.settled.items() if cluster in at)
         running = [(other, other.ends_at()) for other in placed if other.name not in self.nominated]
         kept: dict[str, int] = {}
         for at in (max(reservation.since, NOW) for reservation in binding):
@@ -242,7 +254,10 @@ class Model:
     def preference(self, job: Job, cluster: str, usage: Running | None = None) -> tuple:
         """C3: rank a cluster in which the gang minimum fits."""
         left = self.headroom(cluster, self.settled if usage is None else usage)
-        has, fleet = self.allocatable(cluster), total(candidate.allocatable for candidate in self.candidates(job))
+        has, fleet = (
+            self.by_name[cluster].allocatable,
+            total(candidate.allocatable for candidate in self.candidates(job)),
+        )
         asked = job.requests if fits(job.requests, left) else job.gang
         extended = any("/" in name and amount and not job.requests.get(name) for name, amount in has.items())
         parts = [(-Fraction(amount, has[name]), name) for name, amount in asked.items() if amount and has.get(name)]
@@ -268,7 +283,7 @@ class Model:
     def lifts(self, name: str, job: Job, base: Running) -> bool:
         """Return whether the job takes a queue above its fair share and above its usage before."""
         now, after = self.tree.used(name, self.settled), self.tree.used(name, plus(base, job))
-        asked = [resource for resource, amount in job.requests.items() if amount]
+        asked = [resource for resource, amount in job.charge.items() if amount]
         return any(after[resource] > max(self.due[name][resource], now.get(resource, 0)) for resource in asked)
 
     def leaves_quota(self, job: Job, common: str, branch: str, base: Running) -> bool:
@@ -280,7 +295,7 @@ class Model:
             for other in self.pending_within_fair_share(child)
         ]
         after, full = plus(base, job), plus(base, job, *kept)
-        for resource in (name for name, amount in job.requests.items() if amount):
+        for resource in (name for name, amount in job.charge.items() if amount):
             booked = self.tree.booked(common, resource, after)
             raises = booked > self.tree.booked(common, resource, base)
             raises = raises and booked > self.tree.booked(common, resource, self.settled)
@@ -303,9 +318,10 @@ class Model:
         return kept
 
     def would_take(self, job: Job) -> bool:
-        """Return whether a candidate cluster would fit the job after everything reclaimable is evicted."""
+        """Return whether candidate clusters would fit the job after everything reclaimable is evicted."""
         rest = {name: at for name, at in self.settled.items() if not self.is_movable(name)}
-        return any(self.has_room(job, cluster.name, rest, releases=False) for cluster in self.candidates(job))
+        takers = [each for each in self.candidates(job) if self.has_room(job, each.name, rest, releases=False)]
+        return len(takers) >= max(job.copies, 1)
 
     def is_movable(self, name: str) -> bool:
         """Return whether a running job could be reclaimed from its borrowing queue before a reservation begins."""
@@ -314,7 +330,7 @@ class Model:
         has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
         keeps_guarantee = all(
             used[resource] - amount >= self.tree.guarantee(job.queue, resource)
-            for resource, amount in job.requests.items()
+            for resource, amount in job.charge.items()
             if amount
         )
         is_movable = has_borrowed and keeps_guarantee
@@ -341,7 +357,7 @@ class Model:
                 self.leaving.add(victim.name)
             self.decisions.append(Decision("Evict", victim.name, job.name))
         del self.waiting[job.name]
-        self.settled[job.name] = self.nominated[job.name] = cluster
+        self.settled[job.name] = self.nominated[job.name] = (cluster,)
         self.decisions.append(Decision("Nominate", job.name, cluster))
         pending = [*self.waiting, *self.leaving]
         self.due = fair_shares(self.tree, [self.tree.jobs[name] for name in pending], self.settled)
@@ -351,10 +367,10 @@ class Model:
         """P5: admit nominated workloads that fit, in order; free capacity is retained for the others."""
         kept: list[str] = []
         in_order = list(self.nominated.items())
-        for position, (name, nominated) in enumerate(in_order):
+        for position, (name, (nominated,)) in enumerate(in_order):
             job = self.tree.jobs[name]
             del self.settled[name], self.nominated[name]
-            younger = {other: at for other, at in in_order[position + 1 :] if at == nominated}
+            younger = {other: at for other, at in in_order[position + 1 :] if at == (nominated,)}
             usage = {**self.current, **{other: self.nominated[other] for other in kept}}
             names = [cluster.name for cluster in self.candidates(job)]
             names = [
@@ -364,11 +380,11 @@ class Model:
             ]
             if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
                 at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
-                self.settled[name] = self.current[name] = at
+                self.settled[name] = self.current[name] = (at,)
                 self.decisions.remove(Decision("Nominate", name, nominated))
                 self.decisions.append(Decision("Admit", name, at))
             else:
-                self.settled[name] = self.nominated[name] = nominated
+                self.settled[name] = self.nominated[name] = (nominated,)
                 kept.append(name)
 
     def fits_before(self, job: Job, cluster: str, usage: Running, younger: Running) -> bool:
@@ -384,11 +400,13 @@ class Model:
     def fits_beside(self, job: Job, cluster: str, usage: Running) -> bool:
         """Return whether a nominated job fits in addition to *usage*, which includes what is retained for others."""
         kept = self.set_aside(job, cluster)
-        asked = job.requests if kept is not None and cluster not in self.nominated.values() else job.gang
+        asked = job.requests if kept is not None and cluster not in self.nominated_clusters() else job.gang
         return fits(asked, self.left(cluster, usage, kept))
 
     def exchange(self, job: Job) -> tuple[list[Job], str] | None:
         """Return the victims for *job* and its cluster, by reclaim or else preemption; empty if nothing is missing."""
+        if job.copies > 1:
+            return None
         rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
         if rooms and not self.tree.lacking(job, self.settled):
             return None

@@ -40,7 +40,7 @@ class Search:
     def lacks(self, cluster: str, usage: Running) -> Lacks:
         room = self.model.headroom(cluster, usage)
         kept = self.model.set_aside(self.job, cluster, releases=False)
-        asked = self.job.requests if cluster in self.model.nominated.values() or kept is not None else self.job.gang
+        asked = self.job.requests if cluster in self.model.nominated_clusters() or kept is not None else self.job.gang
         asked = {name: amount + (kept or {}).get(name, 0) if amount else 0 for name, amount in asked.items()}
         short = {("cluster", name) for name, amount in asked.items() if amount and amount > room.get(name, 0)}
         return self.tree.lacking(self.job, usage) | short
@@ -48,11 +48,13 @@ class Search:
     def helps(self, victim: Job, cluster: str, lacks: Lacks) -> bool:
         """Return whether evicting *victim* frees a missing resource: on the cluster first, then in the queues."""
         lacks = {lack for lack in lacks if lack[0] == "cluster"} or lacks
-        places = {*self.tree.path(victim.queue), *(["cluster"] if victim.cluster == cluster else [])}
+        places = {*self.tree.path(victim.queue), *(["cluster"] if cluster in victim.clusters else [])}
         return any(place in places and victim.requests.get(resource, 0) for place, resource in lacks)
 
     def able(self, usage: Running) -> list[Job]:
-        return [self.tree.jobs[name] for name in usage if self.may_evict(self.tree.jobs[name], usage)]
+        unusable = {cluster.name for cluster in self.model.world.clusters if not cluster.ready}
+        able = (self.tree.jobs[name] for name, at in usage.items() if unusable.isdisjoint(at))
+        return [victim for victim in able if self.may_evict(victim, usage)]
 
     def victims(self, cluster: str) -> dict[str, tuple]:
         """Return the victims on one cluster in order, with their ranks; empty where they do not suffice."""
@@ -106,7 +108,7 @@ class Search:
 
     def size(self, victim: Job) -> list[Fraction]:
         """Return the victim's requests relative to the job's, for each missing resource, largest first."""
-        parts = (Fraction(victim.requests.get(name, 0), self.job.requests[name]) for name in self.resources)
+        parts = (Fraction(victim.charge.get(name, 0), self.job.requests[name]) for name in self.resources)
         return sorted(parts, reverse=True)
 
     def works(self, victims: list[Job], cluster: str) -> bool:

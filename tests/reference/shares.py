@@ -5,6 +5,7 @@ from fractions import Fraction
 from functools import cache
 from itertools import pairwise
 
+from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT, QueueState
 from tests.reference.state import Job, Running, State, plus, total
 
@@ -18,8 +19,8 @@ class Tree:
         self.world = state
         self.queues = {queue.name: queue for queue in state.queues}
         self.jobs = {job.name: job for job in state.jobs}
-        self.began = {job.name: job.cluster for job in state.jobs if job.cluster}
-        self.resources = sorted(total([*(c.allocatable for c in state.clusters), *(j.requests for j in state.jobs)]))
+        self.began = {job.name: job.clusters for job in state.jobs if job.clusters}
+        self.resources = sorted(total([*(c.allocatable for c in state.clusters), *(j.charge for j in state.jobs)]))
 
     def children(self, name: str) -> list[str]:
         return sorted(queue.name for queue in self.world.queues if queue.parent == name)
@@ -43,10 +44,10 @@ class Tree:
 
     def used(self, name: str, running: Running) -> dict[str, int]:
         """Return the charges of a queue and its descendants."""
-        return total(self.jobs[job].requests for job in running if name in self.path(self.jobs[job].queue))
+        return total(self.jobs[job].charge for job in running if name in self.path(self.jobs[job].queue))
 
     def direct(self, name: str, running: Running) -> dict[str, int]:
-        return total(self.jobs[job].requests for job in running if self.jobs[job].queue == name)
+        return total(self.jobs[job].charge for job in running if self.jobs[job].queue == name)
 
     @cache  # noqa: B019 - a tree lives as long as its plan
     def claim(self, name: str, resource: str, *, empty: bool = False) -> int:
@@ -72,12 +73,19 @@ class Tree:
     def ceiling(self, name: str, resource: str, *, empty: bool = False) -> int:
         """Q1, Q2: the limit of a queue; with *empty*, for a state without usage."""
         if name == ROOT:
-            return sum(cluster.allocatable.get(resource, 0) for cluster in self.world.clusters)
+            return sum(self.root_share(cluster, resource, empty=empty) for cluster in self.world.clusters)
         queue = self.queues[name]
         siblings = [child for child in self.children(queue.parent) if child != name]
         amount = self.ceiling(queue.parent, resource, empty=empty)
         amount -= sum(self.guarantee(child, resource, empty=empty) for child in siblings)
         return min(amount, queue.capability.get(resource, amount))
+
+    def root_share(self, cluster: Cluster, resource: str, *, empty: bool) -> int:
+        """Q1: what a cluster adds to the limit of the root; while it is unusable, what is charged there."""
+        has = cluster.allocatable.get(resource, 0)
+        if empty or cluster.ready:
+            return has if empty else max(has - cluster.used.get(resource, 0), 0)
+        return sum(self.jobs[name].requests.get(resource, 0) for name, at in self.began.items() if cluster.name in at)
 
     def reserved(self, name: str, resource: str, running: Running) -> int:
         """Q2: the reserved quota of a queue."""
@@ -93,7 +101,7 @@ class Tree:
         after = plus(running, job)
         lacking = set()
         for name in self.path(job.queue):
-            for resource, amount in job.requests.items():
+            for resource, amount in job.charge.items():
                 ceiling = self.ceiling(name, resource)
                 booked = self.booked(name, resource, after)
                 if booked == self.booked(name, resource, running):
@@ -122,7 +130,7 @@ class _Division:
         return max(0, min(self.demand(name), self.tree.ceiling(name, self.resource)))
 
     def demand(self, name: str) -> int:
-        own = sum(job.requests.get(self.resource, 0) for job in self.waiting if job.queue == name)
+        own = sum(job.charge.get(self.resource, 0) for job in self.waiting if job.queue == name)
         return own + self.direct(name) + sum(self.cap(child) for child in self.tree.children(name))
 
     def direct(self, name: str) -> int:

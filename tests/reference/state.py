@@ -1,23 +1,23 @@
 """States for the reference model: the engine's queues, clusters and policy, and jobs as plain values."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from controller.engine.policy import AdvanceReservation, Ageing, Policy
 from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import Queue
 from controller.engine.state.workloads import Workload
-from tests.engine.worlds import NOW, Objects
+from tests.engine.worlds import NOW, ONE, Objects
 
 DEFAULT = Policy()
 Amounts = Mapping[str, int]
-Running = Mapping[str, str]
-"""The cluster of each running job."""
+Running = Mapping[str, tuple[str, ...]]
+"""The clusters of each running job."""
 
 
 @dataclass(frozen=True)
 class Job:
-    """A job that runs whole on one cluster; *cluster* is set while it runs."""
+    """A job that runs whole on one or several clusters; *clusters* are set while it runs."""
 
     name: str
     queue: str
@@ -28,7 +28,13 @@ class Job:
     since: int = 0
     """When it was created; all times are in milliseconds."""
     affinity: tuple[str, ...] = ()
-    cluster: str | None = None
+    clusters: tuple[str, ...] = ()
+    copies: int = 1
+    """On how many clusters it runs whole; any one of the matching clusters for 1."""
+    may_be_copied: bool = False
+    """Whether its policy allows several clusters."""
+    charge: Amounts = field(default_factory=dict)
+    """Requests of all copies."""
     ran: int = 0
     """Time since its admission."""
     evictions: int = 0
@@ -40,10 +46,15 @@ class Job:
     """The expected run time."""
 
     @classmethod
-    def of(cls, workload: Workload) -> "Job":
-        """Return a workload of the engine that requires one cluster; the number of its pods limits nothing."""
+    def of(cls, workload: Workload, clusters: Iterable[str]) -> "Job":
+        """Return an indivisible workload of the engine; the number of its pods limits nothing."""
         requirements, admission = workload.requirements, workload.admission
         affinity = requirements.placement.affinity
+        names = affinity.names if affinity else ()
+        matching = [name for name in clusters if not names or name in names]
+        copies = min([len(matching), *(spread.maximum for spread in requirements.placement.spread)])
+        if admission:
+            copies = len(admission.cluster_charges)
         requests, gang = (
             {name: amount for name, amount in amounts.items() if name != "pods"}
             for amounts in (requirements.requests, requirements.gang_requests)
@@ -56,8 +67,11 @@ class Job:
             namespace=workload.namespace,
             priority=workload.priority,
             since=workload.created_at,
-            affinity=affinity.names if affinity else (),
-            cluster=admission.cluster_charges[0].cluster if admission else None,
+            affinity=names,
+            clusters=tuple(charge.cluster for charge in admission.cluster_charges) if admission else (),
+            copies=copies,
+            may_be_copied=requirements.placement.spread != ONE and len(names) != 1,
+            charge=total([requests] * max(copies, 1)),
             ran=NOW - admission.admitted_at if admission else 0,
             evictions=workload.evictions,
             never=not workload.details.preempts,
@@ -69,7 +83,7 @@ class Job:
         """O9: return when the job is expected to end if it runs, ``None`` where that is unknown."""
         if self.run_time is None:
             return None
-        end, overrun = NOW + self.run_time - (self.ran if self.cluster else 0), 60_000
+        end, overrun = NOW + self.run_time - (self.ran if self.clusters else 0), 60_000
         while end <= NOW:
             end, overrun = end + overrun, 2 * overrun
         return end
@@ -93,7 +107,7 @@ def raised_by(ageing: Ageing, since: int, now: int) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """Everything that one plan depends on; clusters have no external usage."""
+    """Everything that one plan depends on."""
 
     clusters: tuple[Cluster, ...]
     queues: tuple[Queue, ...]
@@ -102,7 +116,21 @@ class State:
 
     @classmethod
     def of(cls, objects: Objects) -> "State":
-        return cls(objects.clusters, objects.queues, tuple(map(Job.of, objects.workloads)), objects.policy)
+        """Return the same state; *used* of a cluster is its external usage here (C2)."""
+        reported = {cluster.name: reported_on(cluster, objects.workloads) for cluster in objects.clusters}
+        clusters = tuple(
+            replace(cluster, used=remaining(cluster.used, reported[cluster.name])) for cluster in objects.clusters
+        )
+        names = [cluster.name for cluster in clusters]
+        jobs = tuple(Job.of(workload, names) for workload in objects.workloads)
+        return cls(clusters, objects.queues, jobs, objects.policy)
+
+
+def reported_on(cluster: Cluster, workloads: Iterable[Workload]) -> Amounts:
+    """Return the charges on *cluster* of the workloads that it has reported."""
+    admissions = (workload.admission for workload in workloads if workload.admission is not None)
+    charges = (charge for admission in admissions if admission.reported for charge in admission.cluster_charges)
+    return total(charge.charge for charge in charges if charge.cluster == cluster.name)
 
 
 @dataclass(frozen=True)
@@ -123,6 +151,11 @@ def total(amounts: Iterable[Amounts]) -> dict[str, int]:
     return result
 
 
+def remaining(amounts: Amounts, taken: Amounts) -> dict[str, int]:
+    """Return *amounts* without those *taken*, none of them negative."""
+    return {name: max(amount - taken.get(name, 0), 0) for name, amount in amounts.items()}
+
+
 def fits(asked: Amounts, room: Amounts) -> bool:
     """Return whether all requested amounts are free."""
     return all(amount <= room.get(resource, 0) for resource, amount in asked.items() if amount)
@@ -130,7 +163,7 @@ def fits(asked: Amounts, room: Amounts) -> bool:
 
 def plus(usage: Running, *jobs: Job) -> Running:
     """Return *usage* with further jobs, on no cluster."""
-    return {**usage, **{job.name: "" for job in jobs}}
+    return {**usage, **{job.name: () for job in jobs}}
 
 
 def less(usage: Running, *jobs: Job) -> Running:
