@@ -23,6 +23,7 @@ from controller.api.hyperjobs import (
 )
 from controller.controllers.hyperjob.observed import POD_STATES, TERMINAL, ObservedChild
 from controller.controllers.hyperjob.state import HyperJobState
+from controller.kube.events import truncate
 
 #: Phases in which each condition is true.
 _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
@@ -36,6 +37,8 @@ _TRUE_IN: Mapping[Phase, frozenset[Phase]] = {
 
 #: Maximum length of a message; a condition that is longer than the API allows would make the whole status invalid.
 _MAX_MESSAGE = 4096
+#: Maximum size of the messages of all Jobs together: etcd stores no object of more than 1.5 MiB.
+_MAX_JOB_MESSAGES_BYTES = 2**18
 
 
 def compute_status(
@@ -118,14 +121,21 @@ def _job_statuses(
     hyperjob: HyperJob, parts: tuple[PartStatus, ...], jobs: Mapping[str, ObservedChild]
 ) -> Iterable[ReplicatedJobStatus]:
     before = {job_status.name: job_status.job_states or {} for job_status in hyperjob.status.replicated_jobs_status}
+    max_bytes = _MAX_JOB_MESSAGES_BYTES // max(len(parts), 1)
     for job in hyperjob.spec.replicated_jobs:
         own = [part for part in parts if part.replicated_job == job.name]
-        yield _job_status(job, own, jobs, before=before.get(job.name, {}))
+        yield _job_status(job, own, jobs, before=before.get(job.name, {}), max_bytes=max_bytes)
 
 
 def _job_status(
-    job: ReplicatedJob, parts: list[PartStatus], jobs: Mapping[str, ObservedChild], *, before: Mapping[str, JobState]
+    job: ReplicatedJob,
+    parts: list[PartStatus],
+    jobs: Mapping[str, ObservedChild],
+    *,
+    before: Mapping[str, JobState],
+    max_bytes: int,
 ) -> ReplicatedJobStatus:
+    """Return the status of one replicated job; messages of its Jobs that are longer than *max_bytes* are cut."""
     states: dict[str, JobState] = {}
     counts: Counter[str] = Counter()
     for part in parts:
@@ -135,7 +145,10 @@ def _job_status(
             if part.phase != "Pending":
                 counts.update(observed.counts)
             if observed.state:
-                states[part.name] = JobState.model_validate(observed.state)
+                state = JobState.model_validate(observed.state)
+                if state.message:
+                    state = state.model_copy(update={"message": truncate(state.message, max_bytes)})
+                states[part.name] = state
             continue
         if part.phase in TERMINAL:
             counts["succeeded" if part.phase == "Completed" else "failed"] += sum(part.pods)

@@ -1,9 +1,12 @@
 """Failures, evictions and status of a HyperJob; `test_crashes` has suspension, cleanup and the TTL."""
 
+import msgspec
 import pytest
 
 from controller.api.keys import JOBS, PROPAGATION_POLICIES
-from controller.controllers.hyperjob.observed import PartPlacement
+from controller.controllers.hyperjob.observed import ObservedParts, PartPlacement, decode_part_job
+from controller.controllers.hyperjob.state import compute_state
+from controller.controllers.hyperjob.status import compute_status, to_json
 from controller.engine.state.clusters import Taint
 from controller.kube.errors import ApiError
 from tests.controllers.hyperjob.objects import (
@@ -11,6 +14,7 @@ from tests.controllers.hyperjob.objects import (
     cluster,
     document,
     gpus,
+    hyperjob,
     replicated,
     split_in_two,
     task,
@@ -493,3 +497,14 @@ async def test_leader_completes_no_other_replicated_job(harness):
     harness.report("llm-other-0", "Completed")
     await harness.reconcile()
     assert harness.status()["phase"] == "Completed"
+
+
+def test_status_of_the_largest_hyperjob_can_be_stored():
+    """A template that the clusters refuse gives the Job of each part a message of a kilobyte."""
+    largest = hyperjob(replicated("t" * 25, replicas=1000), name="n" * 32)
+    state, jobs = compute_state(largest, ObservedParts({}, {}), gpus(a=1)), {}
+    refused = {"phase": "Pending", "message": "m" * 1024}
+    for part in state.parts:
+        metadata = {"name": part.name, "namespace": "ml", "uid": part.name, "resourceVersion": "1"}
+        jobs[part.name] = decode_part_job(msgspec.json.encode({"metadata": metadata, "status": {"state": refused}}))
+    assert len(msgspec.json.encode(to_json(compute_status(largest, state, jobs, 0)))) < 2**20
