@@ -1,15 +1,23 @@
 """Random small states for comparing the engine with the reference model, and a shrinker for differing ones."""
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from itertools import product
 from random import Random
 from typing import TypeVar
 
 from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, Policy
-from controller.engine.state.clusters import Cluster, Spread
-from controller.engine.state.hierarchy import ROOT, Queue
-from controller.engine.state.workloads import Admission, ClusterCharge, Workload, WorkloadDetails, WorkloadState
+from controller.engine.state.clusters import Affinity, Cluster, Spread
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName
+from controller.engine.state.workloads import (
+    Admission,
+    ClusterCharge,
+    HyperJobGang,
+    Workload,
+    WorkloadDetails,
+    WorkloadState,
+    WorkloadUid,
+)
 from tests.engine.worlds import CLUSTERS, NOW, ONE, Objects, RandomObjects, leaves
 from tests.reference.state import reported_on, total
 from tests.workloads import changed
@@ -39,6 +47,46 @@ def draw(seed: int) -> Objects:
         aged = (replace(workload, created_at=NOW - random.randrange(100_000_000)) for workload in state.workloads)
         state = replace(state, workloads=tuple(aged))
     return _reserved(state, objects)
+
+
+def draw_gangs(seed: int) -> Objects:
+    """Return the state of a seed with further HyperJobs, parts of which may run, where nothing is evicted."""
+    state, random = draw(seed), Random(f"gangs {seed}")
+    objects = RandomObjects(
+        random, most=random.choice([2, 4, 6]), resources=random.choice([["cpu"], ["cpu", "memory"]])
+    )
+    objects.clusters = [cluster.name for cluster in state.clusters]
+    queues = tuple(replace(queue, fifo=objects.chance(50)) for queue in state.queues)
+    if objects.chance(50):
+        queues = tuple(replace(queue, guarantee={}) for queue in queues)
+    parts = [part for number in range(random.randint(1, 3)) for part in _parts(objects, number, leaves(queues))]
+    workloads = [*state.workloads, *parts]
+    random.shuffle(workloads)
+    policy = reconfigure(state, Policy(state.policy.queue_order, state.policy.tenant_fairness)).policy
+    policy = replace(policy, ageing=Ageing())
+    return replace(state, policy=policy, queues=queues, workloads=tuple(objects.fitting(workloads, state.clusters)))
+
+
+def _parts(objects: RandomObjects, number: int, queues: Sequence[QueueName]) -> Iterator[Workload]:
+    """Yield the parts of a HyperJob, most of them equal, pending and in one queue."""
+    random, size = objects.random, objects.random.randint(2, 4)
+    hyperjob = HyperJobGang(f"h{number}/1", size, random.choice([size, size, size, size - 1, 2, 1]))
+    queue, priority, same = random.choice(queues), random.choice([0, 5, 10]), objects.requirements()
+    of_all = {"namespace": random.choice(["one", "two"]), "created_at": random.randint(0, 5) * 1000, "gang": hyperjob}
+    for part in range(size):
+        requirements = random.choice([same, same, objects.requirements()])
+        if objects.chance(25):
+            affinity = Affinity(names=(random.choice(objects.clusters),))
+            requirements = replace(requirements, placement=replace(requirements.placement, affinity=affinity))
+        made = objects.workload(
+            part,
+            requirements,
+            on=random.choice([*[None] * 8, *objects.clusters]),
+            queue=random.choice([queue, queue, queue, random.choice(queues)]),
+            priority=random.choice([priority, priority, priority, 5]),
+            **of_all,
+        )
+        yield replace(made, uid=WorkloadUid(f"h{number}-{part}"), name=f"h{number}-{part}")
 
 
 def _copied(workload: Workload, objects: RandomObjects) -> Workload:

@@ -183,11 +183,14 @@ class Model:
             return False
         clusters = self.place(job)
         assert clusters
+        self.admit_to(job, clusters)
+        return True
+
+    def admit_to(self, job: Job, clusters: tuple[str, ...]) -> None:
         del self.waiting[job.name]
         self.settled[job.name] = self.current[job.name] = clusters
         self.admitted.add(job.name)
         self.decisions.append(Decision("Admit", job.name, ",".join(sorted(clusters))))
-        return True
 
     def within(self, job: Job, common: str, usage: Running | None = None) -> bool:
         """Return whether the job's queue and its ancestors below *common* stay within their fair shares with it."""

@@ -62,7 +62,7 @@ class Tree:
     def guarantee(self, name: str, resource: str, *, empty: bool = False) -> int:
         """Q3: the effective guarantee, scaled down with its siblings' to what the parent has."""
         if name == ROOT:
-            return self.ceiling(ROOT, resource)
+            return self.ceiling(ROOT, resource, empty=empty)
         parent = self.queues[name].parent
         claims = sum(self.claim(child, resource, empty=empty) for child in self.children(parent))
         available = self.guarantee(parent, resource, empty=empty)

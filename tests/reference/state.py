@@ -44,6 +44,10 @@ class Job:
     """Removing its cluster would not stop it."""
     run_time: int | None = None
     """The expected run time."""
+    hyperjob: str = ""
+    """The HyperJob of which it is a part."""
+    minimum: int = 0
+    """How many parts of it must start together."""
 
     @classmethod
     def of(cls, workload: Workload, clusters: Iterable[str]) -> "Job":
@@ -77,6 +81,8 @@ class Job:
             never=not workload.details.preempts,
             preserved=workload.preserved,
             run_time=workload.run_time_ms,
+            hyperjob=workload.gang.key if workload.gang else "",
+            minimum=workload.gang.minimum if workload.gang else 0,
         )
 
     def ends_at(self) -> int | None:

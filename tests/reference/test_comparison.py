@@ -7,7 +7,7 @@ import pytest
 
 from controller.engine.policy import Policy
 from tests.engine.worlds import Objects
-from tests.reference import engine, generator, order
+from tests.reference import engine, gangs, generator, order
 from tests.reference.state import Decision, State
 
 Decide = Callable[[Objects], object]
@@ -42,6 +42,10 @@ def by_reference(state: Objects) -> list[Decision]:
     return order.plan(State.of(state))
 
 
+def by_reference_with_gangs(state: Objects) -> list[Decision]:
+    return gangs.plan(State.of(state))
+
+
 def in_one(state: Objects) -> object:
     return [engine.plan_in_parts(state, None)] * len(MOST)
 
@@ -57,6 +61,15 @@ def test_engine_decides_as_the_reference():
 @pytest.mark.long
 def test_engine_decides_as_the_reference_in_ten_thousand_states():
     check(drawn(range(300, 10_300)), engine.plan, by_reference)
+
+
+def test_engine_admits_hyperjobs_as_the_reference():
+    check(map(generator.draw_gangs, range(300)), engine.plan, by_reference_with_gangs)
+
+
+@pytest.mark.long
+def test_engine_admits_hyperjobs_as_the_reference_in_3000_states():
+    check(map(generator.draw_gangs, range(300, 3300)), engine.plan, by_reference_with_gangs)
 
 
 @pytest.mark.parametrize("configuration", CONFIGURATIONS)
