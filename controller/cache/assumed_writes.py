@@ -15,6 +15,8 @@ from controller.engine.state.workloads import Admission, Nomination, Reservation
 
 #: How long after an eviction Karmada may still place a binding that it had not placed before (P5).
 _UNPLACED_MS: Final = 330_000
+#: An eviction may be carried out so long after the decision, whose time the record contains.
+_WRITE_MS: Final = 60_000
 
 #: How long Karmada may take to remove the Works of clusters that a binding has left; it doubles after each change (P5).
 _REMOVAL_MS: Final = 60_000
@@ -171,15 +173,18 @@ class AssumedWrites:
             return None
         return backoff
 
-    def placeable_until(self, uid: WorkloadUid, now: int, *, evicted: bool) -> int | None:
+    def placeable_until(
+        self, uid: WorkloadUid, now: int, *, evicted: bool, evicted_at: int | None = None
+    ) -> int | None:
         """Return until when a workload that was *evicted* before Karmada placed it may still be placed.
 
-        The time counts from the first observation, because no object stores when the eviction happened.
+        The time counts from the first observation, or from its record's *evicted_at* where that was long ago.
         """
         if not evicted:
             self._placeable_until.pop(uid, None)
             return None
-        until = self._placeable_until.setdefault(uid, now + _UNPLACED_MS)
+        since = now if evicted_at is None else min(now, evicted_at + _WRITE_MS)
+        until = self._placeable_until.setdefault(uid, since + _UNPLACED_MS)
         return until if until > now else None
 
     def removal(self, uid: WorkloadUid, generation: int, now: int, *, leaving: bool) -> Removal | None:

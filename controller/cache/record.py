@@ -34,6 +34,7 @@ _TIMES = (
     "startupFailedAt",
     "backOffUntil",
     "clustersChangedAt",
+    "evictedAt",
 )
 #: Characters of the names of amounts that are cached.
 _MAX_CACHED_NAMES = 1024
@@ -49,6 +50,7 @@ _OPTIONAL = frozenset(
         "excludedClusters",
         "raisedBy",
         "lastPhase",
+        "evictedAt",
     }
 )
 
@@ -92,6 +94,8 @@ class AdmissionRecord(msgspec.Struct, rename="camel", frozen=True, gc=False):
     """ID of the plan that admitted it, shared by all parts of a HyperJob (G1)."""
     last_phase: str = ""
     """Its last known phase, while its Work cannot be applied: Waiting, Running or Finished (R1)."""
+    evicted_at: int | None = None
+    """When it was evicted before Karmada had placed it on its clusters; it may still do so (P5)."""
 
     @property
     def admits(self) -> bool:

@@ -487,7 +487,10 @@ class Store(ObjectCollections):
 
     def _local_state(self, binding: CachedBinding, now: int, known: frozenset[BindingCondition]) -> LocalState:
         uid = binding.uid
-        placeable_until = self._assumed.placeable_until(uid, now, evicted=was_evicted_unplaced(binding))
+        evicted_at = binding.record.evicted_at if binding.record is not None else None
+        placeable_until = self._assumed.placeable_until(
+            uid, now, evicted=was_evicted_unplaced(binding), evicted_at=evicted_at
+        )
         excluded = self._exclusions(binding)
         return LocalState(
             self._assumed.outcomes(uid),

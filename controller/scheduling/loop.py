@@ -313,6 +313,7 @@ class AdmissionLoop:
             template=self._store.template(binding),
             preemptor=self._preemptor_of(decision),
             excluded_clusters=excluded_clusters,
+            now=now,
         )
         self._submit_write(
             step, decision.admission if isinstance(decision, Admit) else _assumed_eviction(decision, excluded_clusters)
@@ -391,7 +392,7 @@ class AdmissionLoop:
                 continue
             repair = None
             with self._quarantining(uid, now):
-                repair = self._next_repair(uid, binding)
+                repair = self._next_repair(uid, binding, now)
             if repair is None:
                 continue
             if next_write_at <= now:
@@ -401,10 +402,10 @@ class AdmissionLoop:
                 again_at = min(next_write_at, again_at or next_write_at)
         return again_at
 
-    def _next_repair(self, uid: WorkloadUid, binding: CachedBinding) -> Write | None:
+    def _next_repair(self, uid: WorkloadUid, binding: CachedBinding, now: int) -> Write | None:
         conditions, workload = self._store.conditions.get(uid, frozenset()), self.engine.workloads.get(uid)
         template, repairs = self._store.template(binding), self._store.configuration.repair.ungated_bindings
-        repair = repair_write(conditions, binding, workload, template=template, repairs=repairs)
+        repair = repair_write(conditions, binding, workload, template=template, repairs=repairs, now=now)
         if repair is None and workload is not None and self.engine.has_accepted(uid):
             return confirmation_write(binding, workload)
         return repair

@@ -66,6 +66,7 @@ def requeued_record(record: AdmissionRecord) -> AdmissionRecord:
         attempts=record.attempts,
         clusters=() if record.admits else record.clusters,
         excluded_clusters=record.excluded_clusters,
+        evicted_at=record.evicted_at,
     )
 
 
@@ -120,7 +121,9 @@ def _charge_to_record(
     return scale(copy, len(admission.cluster_charges))
 
 
-def externally_evicted_record(record: AdmissionRecord, *, is_placeable: bool) -> AdmissionRecord:
+def externally_evicted_record(
+    record: AdmissionRecord, *, is_placeable: bool, now: int | None = None
+) -> AdmissionRecord:
     """Return the record of a workload that others evicted; *is_placeable*: Karmada may still place it (P5)."""
     return AdmissionRecord(
         queue=record.queue,
@@ -129,6 +132,7 @@ def externally_evicted_record(record: AdmissionRecord, *, is_placeable: bool) ->
         attempts=record.attempts,
         clusters=record.clusters if is_placeable else (),
         excluded_clusters=record.excluded_clusters,
+        evicted_at=now if is_placeable else None,
     )
 
 

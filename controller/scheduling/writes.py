@@ -100,15 +100,16 @@ class Write(msgspec.Struct, frozen=True):
                 return recorded(binding.record) == self.recorded
 
 
-def decision_write(
+def decision_write(  # noqa: PLR0913 -- what the record says beside the decision
     decision: Decision,
     binding: CachedBinding,
     *,
     template: CachedTemplate | None = None,
     preemptor: str = "",
     excluded_clusters: Mapping[ClusterName, str] = MappingProxyType({}),
+    now: int | None = None,
 ) -> Write:
-    """Return the write that carries *decision* to *binding*.
+    """Return the write that carries *decision*, which was made at *now*, to *binding*.
 
     *preemptor* names the preemptor of an eviction; the record stores *excluded_clusters*.
     """
@@ -121,6 +122,7 @@ def decision_write(
     record = evicted_record(
         decision, before=binding.record, excluded_clusters=excluded_clusters, clusters=clusters, generation=generation
     )
+    record = replace_fields(record, evicted_at=now if clusters else None)
     return _evict_write(decision, binding, record, preemptor=preemptor)
 
 
@@ -245,15 +247,16 @@ def _recorded_admission(record: AdmissionRecord | None) -> str:
     return f"{sorted(record.charge.items())} on {sorted(record.clusters)} {record.last_phase}"
 
 
-def repair_write(
+def repair_write(  # noqa: PLR0913 -- what the record says beside the conditions
     conditions: Collection[BindingCondition],
     binding: CachedBinding,
     workload: Workload | None = None,
     *,
     template: CachedTemplate | None = None,
     repairs: bool = False,
+    now: int | None = None,
 ) -> Write | None:
-    """Return the write that repairs the binding conditions in *conditions*, or ``None`` if no repair is needed.
+    """Return the write that repairs the binding conditions in *conditions* at *now*, or ``None`` if none is needed.
 
     A binding that bypassed the webhook is suspended only if *repairs* is set (D10).
     """
@@ -266,7 +269,8 @@ def repair_write(
         return _resume_write(binding)
     if BindingCondition.NOT_SUSPENDED in conditions and repairs:
         return _binding_write("pause", patches.suspend_unplaced(binding), binding)
-    repair = _record_repair(conditions, binding, workload, template) or _phase_repair(conditions, binding, workload)
+    repair = _record_repair(conditions, binding, workload, template, now=now)
+    repair = repair or _phase_repair(conditions, binding, workload)
     if repair is not None:
         return repair
     if BindingCondition.WORK_NOT_REMOVED in conditions:
@@ -279,10 +283,12 @@ def _record_repair(
     binding: CachedBinding,
     workload: Workload | None,
     template: CachedTemplate | None,
+    *,
+    now: int | None,
 ) -> Write | None:
     """Return the write that repairs the record of a pending binding, and suspends it where it is not."""
     if BindingCondition.EVICTED_BY_OTHERS in conditions and binding.record is not None:
-        record = externally_evicted_record(binding.record, is_placeable=not binding.progress)
+        record = externally_evicted_record(binding.record, is_placeable=not binding.progress, now=now)
         return _binding_write(
             "note", patches.revoke_admission(binding, write_record(binding.uid, record)), binding, queue=record.queue
         )

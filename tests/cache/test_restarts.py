@@ -120,6 +120,21 @@ def test_deletion_of_a_leaving_victim_evicts_no_other_workload():
     assert "rb-victim" not in engine.workloads
 
 
+@pytest.mark.parametrize(
+    ("evicted_seconds_ago", "is_charged"),
+    [pytest.param(100, True, id="lately"), pytest.param(86_400, False, id="long-ago")],
+)
+def test_workload_evicted_unplaced_long_ago_holds_nothing(evicted_seconds_ago, is_charged):
+    """Karmada can place it no more, also for a new process, such as the command line tool."""
+    store, engine = Store(), Engine()
+    now = CREATED_MS + evicted_seconds_ago * 1000
+    evicted = admission_record("rb-j1", queue="a", clusters=("m1",), evictions=1, aborted=True, evicted_at=CREATED)
+    upsert(store, ("queues", queue("a")), ("clusters", cluster("m1")), ("jobs", job("j1")))
+    upsert(store, ("bindings", binding("j1", record=evicted)))
+    store.sync_to(engine, now)
+    assert engine.workloads["rb-j1"].is_being_evicted is is_charged
+
+
 def test_victim_deleted_before_its_placement_is_not_admitted():
     store, engine = Store(), Engine()
     unplaced = admission_record("rb-j1", queue="a", clusters=("m1",), evictions=1)

@@ -121,12 +121,13 @@ def test_karmada_divides_replicas_where_a_policy_has_overflow(replicas, names_cl
 
 
 def test_eviction_keeps_creation_time_and_clears_charge():
-    made = decision_write(RECLAIM, facts(paused=False, record=RECORD, clusters=ON_M1, progress=RUNS))
+    made = decision_write(RECLAIM, facts(paused=False, record=RECORD, clusters=ON_M1, progress=RUNS), now=90_000)
     record = record_of(made)
     assert (record.charge, record.clusters, record.evictions, record.waiting_since) == ({}, (), 3, 1_000)
     assert (made.effect, made.reason) == ("evict", "Reclaimed")
-    not_placed_yet = decision_write(RECLAIM, facts(record=RECORD, clusters=ON_M1))
-    assert (record_of(not_placed_yet).charge, record_of(not_placed_yet).clusters) == ({}, ("m1",))
+    assert record.evicted_at is None
+    not_placed_yet = record_of(decision_write(RECLAIM, facts(record=RECORD, clusters=ON_M1), now=90_000))
+    assert (not_placed_yet.charge, not_placed_yet.clusters, not_placed_yet.evicted_at) == ({}, ("m1",), 90_000)
 
 
 @pytest.mark.parametrize("reason", [reason for reason in EvictionReason if reason.is_self_caused])
@@ -293,22 +294,22 @@ def test_resume_requires_admitted_cluster():
 
 
 def test_eviction_by_others_is_recorded_unless_placed_again():
-    made = repair_write({BindingCondition.EVICTED_BY_OTHERS}, facts(record=RECORD))
+    made = repair_write({BindingCondition.EVICTED_BY_OTHERS}, facts(record=RECORD), now=90_000)
     assert made.effect == "note"
     assert {"op": "test", "path": "/spec/clusters", "value": None} in json.loads(made.patch)
     record = record_of(made)
-    assert (record.charge, record.clusters, record.evictions) == ({}, ("m1",), 3)
+    assert (record.charge, record.clusters, record.evictions, record.evicted_at) == ({}, ("m1",), 3, 90_000)
     assert not made.is_done(facts(record=RECORD))
     assert made.is_done(facts(record=record))
 
 
 def test_abort_of_a_pending_workload_is_recorded():
-    before = AdmissionRecord(QueueName("a"), clusters=(M1,), evictions=2, nominated_cluster=M1)
+    before = AdmissionRecord(QueueName("a"), clusters=(M1,), evictions=2, nominated_cluster=M1, evicted_at=90_000)
     template = CachedTemplate("t1", 1, TemplateKey(VOLCANO_JOB, "ml", "j"), generation=4, created_at=0)
     made = repair_write({BindingCondition.ABORT_REQUESTED}, facts(record=before), WORKLOAD, template=template)
     record = record_of(made)
     assert (record.aborted, record.aborted_generation, record.clusters, record.evictions) == (True, 4, (M1,), 2)
-    assert record.nominated_cluster is None
+    assert (record.nominated_cluster, record.evicted_at) == (None, 90_000)
     assert not made.is_done(facts(record=before))
     assert made.is_done(facts(record=record))
 
