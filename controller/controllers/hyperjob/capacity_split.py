@@ -4,7 +4,7 @@ Pure. Equal units are packed onto clusters with as few parts as possible. One cl
 that must exist once. The tracker knows the candidate clusters and what earlier jobs use.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from fractions import Fraction
 from itertools import accumulate, combinations, islice
@@ -65,13 +65,15 @@ class PackingRequest:
 def pack(bins: Sequence[ClusterBin], request: PackingRequest, preferred: Sequence[str] = ()) -> Shares | None:
     """Return the packing with the fewest parts, ``None`` if there is none."""
     order = usable_bins(bins, request, preferred)
-    by_size = sorted(order, key=lambda cluster: -cluster.capacity)
+    by_size = _by_size(order)
+    largest = [0, *accumulate(cluster.capacity for cluster in by_size)]
     preferred_names = [cluster.name for cluster in order if cluster.name in preferred]
     for parts in range(_min_parts(order, request), _max_parts(order, request) + 1):
         for leader in order:
             if leader.leader_capacity < request.min_units:
                 continue
-            if leader.leader_capacity + _largest_capacity(by_size, leader, parts - 1) < request.units:
+            others = largest[parts - 1] + min(by_size[parts - 1].capacity - leader.capacity, 0)
+            if leader.leader_capacity + others < request.units:
                 continue  # the search would find nothing, but slowly
             chosen = _choose(order, leader, request=request, parts=parts, preferred_names=preferred_names)
             if chosen:
@@ -84,8 +86,10 @@ def fill_in_order(bins: Sequence[ClusterBin], request: PackingRequest, preferred
     order = usable_bins(bins, request, preferred)
     for parts in range(_min_parts(order, request), _max_parts(order, request) + 1):
         chosen = order[:parts]
+        held = sum(cluster.capacity for cluster in chosen)
         for leader in chosen:
-            if leader.leader_capacity >= request.min_units and _capacity(chosen, leader) >= request.units:
+            capacity = held - leader.capacity + leader.leader_capacity
+            if leader.leader_capacity >= request.min_units and capacity >= request.units:
                 return _assign(order, chosen, leader, request)
     return None
 
@@ -110,10 +114,6 @@ def _max_parts(order: Sequence[ClusterBin], request: PackingRequest) -> int:
     return min(request.max_parts, request.units // request.min_units, len(order))
 
 
-def _capacity(chosen: Sequence[ClusterBin], leader: ClusterBin) -> int:
-    return leader.leader_capacity + sum(cluster.capacity for cluster in chosen if cluster is not leader)
-
-
 def _choose(
     order: Sequence[ClusterBin],
     leader: ClusterBin,
@@ -124,34 +124,41 @@ def _choose(
 ) -> list[ClusterBin] | None:
     """Return *parts* bins including *leader* that hold all units, preferred ones first, ``None`` if impossible."""
     others = [cluster for cluster in order if cluster is not leader]
+    by_size = _by_size(others)
     need = request.units - leader.leader_capacity
     chosen: list[ClusterBin] = [leader]
     for left in range(parts - 1, 0, -1):
-        cluster = _choose_next(others, need, left=left, preferred_names=preferred_names)
+        cluster = _choose_next(others, by_size, need, left=left, preferred_names=preferred_names)
         if cluster is None:
             return None
         chosen.append(cluster)
         others.remove(cluster)
+        by_size.remove(cluster)
         need -= cluster.capacity
     return chosen if need <= 0 else None
 
 
 def _choose_next(
-    others: Sequence[ClusterBin], need: int, *, left: int, preferred_names: Sequence[str]
+    others: Sequence[ClusterBin],
+    by_size: Sequence[ClusterBin],
+    need: int,
+    *,
+    left: int,
+    preferred_names: Sequence[str],
 ) -> ClusterBin | None:
     """Return the first bin that leaves a solution for the *left* - 1 after it; the last bin wastes least."""
-    by_size = sorted(others, key=lambda cluster: -cluster.capacity)
-    feasible = [
-        cluster for cluster in others if cluster.capacity + _largest_capacity(by_size, cluster, left - 1) >= need
-    ]
-    if not feasible or left > 1 or feasible[0].name in preferred_names:
-        return feasible[0] if feasible else None
-    return min(feasible, key=lambda cluster: (cluster.capacity, cluster.name))
+    least = need - sum(cluster.capacity for cluster in by_size[: left - 1])
+    if by_size[left - 1].capacity < least:
+        return None
+    feasible = (cluster for cluster in others if cluster.capacity >= least)
+    first = next(feasible)
+    if left > 1 or first.name in preferred_names:
+        return first
+    return min((first, *feasible), key=lambda cluster: (cluster.capacity, cluster.name))
 
 
-def _largest_capacity(by_size: Sequence[ClusterBin], excluded: ClusterBin, count: int) -> int:
-    first = [cluster for cluster in by_size[: count + 1] if cluster is not excluded]
-    return sum(cluster.capacity for cluster in first[:count])
+def _by_size(bins: Iterable[ClusterBin]) -> list[ClusterBin]:
+    return sorted(bins, key=lambda cluster: -cluster.capacity)
 
 
 def _assign(

@@ -1,4 +1,5 @@
 import tracemalloc
+from time import process_time
 
 import pytest
 
@@ -218,6 +219,14 @@ def test_work_of_a_split_with_max_domains_is_bounded(monkeypatch, pods, size, su
     layout = split(hyperjob(*jobs, maxDomains=5), gpus(**{f"c{index}": size for index in range(12)}))
     assert layout.pending_reason.reason == "ExceedsEveryCluster"
     assert len(placed) <= 2 * len(pods) * (1 + subsets), "with the free capacity, and with that of empty clusters"
+
+
+def test_split_over_1000_clusters_does_not_hold_up_the_lease():
+    """All of them are needed, so that the search has as many steps; a cubic one took 15 s."""
+    clusters = capacity(*(cluster(f"c{number}", 10) for number in range(1000)))
+    began = process_time()
+    assert len(split(auto(task(replicas=10_000)), clusters).parts) == 1000
+    assert process_time() - began < 2
 
 
 def test_leader_that_fits_beside_no_part_takes_no_search(monkeypatch):
