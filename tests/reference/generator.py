@@ -6,6 +6,7 @@ from itertools import product
 from random import Random
 from typing import TypeVar
 
+from controller.engine.plan import Evict
 from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, Policy
 from controller.engine.state.clusters import Affinity, Cluster, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
@@ -19,6 +20,7 @@ from controller.engine.state.workloads import (
     WorkloadUid,
 )
 from tests.engine.worlds import CLUSTERS, NOW, ONE, Objects, RandomObjects, leaves
+from tests.reference.engine import LONG_AGO
 from tests.reference.state import reported_on, total
 from tests.workloads import changed
 
@@ -65,6 +67,21 @@ def draw_gangs(seed: int) -> Objects:
     policy = reconfigure(state, Policy(state.policy.queue_order, state.policy.tenant_fairness)).policy
     policy = replace(policy, ageing=Ageing())
     return replace(state, policy=policy, queues=queues, workloads=tuple(objects.fitting(workloads, state.clusters)))
+
+
+def draw_evicting(seed: int) -> Objects | None:
+    """Return the state of a seed after a plan with evictions, of which some have ended; ``None`` after another plan."""
+    state, random = draw(seed), Random(f"evicting {seed}")
+    objects = RandomObjects(random, resources=[name for name in state.clusters[0].allocatable if name != "pods"])
+    objects.clusters = [cluster.name for cluster in state.clusters]
+    played = state.engine(LONG_AGO)
+    if not any(isinstance(decision, Evict) for decision in played.plan(NOW).decisions):
+        return None
+    left = [workload for workload in played.workloads.values() if objects.chance(85)]
+    left = [replace(each, admission=None) if each.is_being_evicted and objects.chance(40) else each for each in left]
+    added = objects.workloads(range(100, 100 + random.choice([0, 1, 2, 4])), leaves(state.queues))
+    pending = (replace(each, state=WorkloadState.PENDING, admission=None) for each in added)
+    return replace(state, workloads=(*left, *pending))
 
 
 def _parts(objects: RandomObjects, number: int, queues: Sequence[QueueName]) -> Iterator[Workload]:

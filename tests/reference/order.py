@@ -1,6 +1,6 @@
 """Rules O, C3, P5 and the bounds of P4 in their plainest form, from docs/reference/semantics.md alone."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from fractions import Fraction
 from itertools import pairwise
 
@@ -8,7 +8,7 @@ from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT
 from tests.engine.worlds import NOW
 from tests.reference.preemption import Preemption, Reclaim, evictable
-from tests.reference.shares import Tree, fair_shares
+from tests.reference.shares import Exact, Tree, fair_shares
 from tests.reference.state import (
     Amounts,
     Decision,
@@ -29,6 +29,7 @@ INFINITE = Fraction(10**9)
 def plan(state: State) -> list[Decision]:
     """Return the decisions of one plan in order."""
     model = Model(state)
+    model.admit_nominated()
     while model.step():
         pass
     model.admit_nominated()
@@ -36,7 +37,7 @@ def plan(state: State) -> list[Decision]:
 
 
 class Model:
-    """One plan in progress: *settled* is usage after all evictions, *current* is usage now."""
+    """One plan in progress: *settled* is usage after all evictions, with nominations, *current* is usage now."""
 
     def __init__(self, state: State):
         self.world, self.policy = state, state.policy
@@ -46,15 +47,17 @@ class Model:
         self.tree = Tree(state)
         self.by_name = {cluster.name: cluster for cluster in state.clusters}
         self.decisions: list[Decision] = []
-        self.settled = {job.name: job.clusters for job in state.jobs if job.clusters}
-        self.current = dict(self.settled)
+        nominated = sorted((job for job in state.jobs if job.nominated), key=lambda job: job.rank)
+        self.nominated: Running = {job.name: (job.nominated,) for job in nominated}
+        staying = {job.name: job.clusters for job in state.jobs if job.clusters and not job.leaving}
+        self.settled = {**staying, **self.nominated}
+        self.current = {job.name: job.clusters for job in state.jobs if job.clusters}
         self.admitted: set[str] = set()
-        self.nominated: Running = {}
-        self.leaving: set[str] = set()
-        pending = [job for job in state.jobs if not job.clusters]
-        self.waiting = {job.name: job for job in pending if not self.held_otherwise(job)}
+        pending = [job for job in state.jobs if job.name not in self.settled and not self.held_otherwise(job)]
+        self.leaving = {job.name for job in pending if job.leaving}
+        self.waiting = {job.name: job for job in pending if not job.leaving}
         self.ceilings = {queue: self.ceilings_in(queue) for queue in self.tree.queues}
-        self.due = fair_shares(self.tree, self.waiting.values(), self.settled)
+        self.due = self.fair_shares()
 
     def held_otherwise(self, job: Job) -> bool:
         if job.queue not in self.tree.leaves() or not self.tree.open(job.queue):
@@ -102,7 +105,8 @@ class Model:
     def ceilings_in(self, queue: str) -> dict[int, int]:
         """O10: return the priority of workloads raised by the maximum, by their own priority."""
         most = self.policy.ageing.max_raise
-        priorities = {job.priority for job in self.world.jobs if job.queue == queue and not job.clusters}
+        waiting = (job for job in self.world.jobs if job.leaving or not job.clusters)
+        priorities = {job.priority for job in waiting if job.queue == queue}
 
         def ceiling(priority: int) -> int:
             above = [other for other in priorities if priority < other < priority + most]
@@ -362,9 +366,12 @@ class Model:
         del self.waiting[job.name]
         self.settled[job.name] = self.nominated[job.name] = (cluster,)
         self.decisions.append(Decision("Nominate", job.name, cluster))
-        pending = [*self.waiting, *self.leaving]
-        self.due = fair_shares(self.tree, [self.tree.jobs[name] for name in pending], self.settled)
+        self.due = self.fair_shares()
         return True
+
+    def fair_shares(self) -> Mapping[str, Exact]:
+        pending = [self.tree.jobs[name] for name in (*self.waiting, *self.leaving)]
+        return fair_shares(self.tree, pending, self.settled)
 
     def admit_nominated(self) -> None:
         """P5: admit nominated workloads that fit, in order; free capacity is retained for the others."""
@@ -384,7 +391,9 @@ class Model:
             if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
                 at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
                 self.settled[name] = self.current[name] = (at,)
-                self.decisions.remove(Decision("Nominate", name, nominated))
+                self.admitted.add(name)
+                if not job.nominated:
+                    self.decisions.remove(Decision("Nominate", name, nominated))
                 self.decisions.append(Decision("Admit", name, at))
             else:
                 self.settled[name] = self.nominated[name] = (nominated,)

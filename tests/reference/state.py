@@ -44,6 +44,12 @@ class Job:
     """Removing its cluster would not stop it."""
     run_time: int | None = None
     """The expected run time."""
+    leaving: bool = False
+    """Its eviction is in progress."""
+    nominated: str = ""
+    """The cluster that it is nominated for."""
+    rank: int = 0
+    """The order of its nomination."""
     hyperjob: str = ""
     """The HyperJob of which it is a part."""
     minimum: int = 0
@@ -81,6 +87,9 @@ class Job:
             never=not workload.details.preempts,
             preserved=workload.preserved,
             run_time=workload.run_time_ms,
+            leaving=workload.is_being_evicted,
+            nominated=workload.nomination.cluster if workload.nomination else "",
+            rank=workload.nomination.rank if workload.nomination else 0,
             hyperjob=workload.gang.key if workload.gang else "",
             minimum=workload.gang.minimum if workload.gang else 0,
         )

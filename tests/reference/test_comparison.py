@@ -32,6 +32,10 @@ def drawn(seeds: range) -> Iterable[Objects]:
     return map(generator.draw, seeds)
 
 
+def evicting(seeds: range) -> Iterable[Objects]:
+    return (state for seed in seeds if (state := generator.draw_evicting(seed)) is not None)
+
+
 def check_parts(seeds: range, configuration: Policy) -> None:
     """Compare one plan with plans of at most one, two and three decisions each."""
     worlds = (generator.reconfigure(state, configuration) for state in drawn(seeds))
@@ -61,6 +65,15 @@ def test_engine_decides_as_the_reference():
 @pytest.mark.long
 def test_engine_decides_as_the_reference_in_ten_thousand_states():
     check(drawn(range(300, 10_300)), engine.plan, by_reference)
+
+
+def test_engine_decides_as_the_reference_while_victims_stop():
+    check(evicting(range(1000)), engine.plan, by_reference)
+
+
+@pytest.mark.long
+def test_engine_decides_as_the_reference_while_many_stop():
+    check(evicting(range(1000, 31_000)), engine.plan, by_reference)
 
 
 def test_engine_admits_hyperjobs_as_the_reference():
