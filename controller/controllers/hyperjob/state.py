@@ -6,7 +6,7 @@ objects. A split stays while a part has started and the spec is unchanged; a par
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from controller.api.hyperjob_validation import MAX_PARTS, hyperjob_violations
 from controller.api.hyperjobs import HyperJob, PartStatus, Phase, SplitStatus
@@ -29,9 +29,8 @@ from controller.controllers.hyperjob.split import (
     requests_of_parts,
     split,
 )
-from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason
-from controller.engine.state.resources import fits, total
+from controller.engine.state.resources import EMPTY, Resources, add, fits
 
 #: Message of a suspended HyperJob.
 SUSPENDED = "spec.suspend is set; set it to false to start again"
@@ -46,56 +45,51 @@ _GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: CapacitySnapshot) -> SplitStatus:
     """Return the split with failed parts pending again, up to their maximum number of retries."""
     most = hyperjob.spec.failure_policy.max_retries
-    parts, moved = [*split_status.parts], list[PartStatus]()
+    parts, retries = [*split_status.parts], _Retries(hyperjob, capacity)
     for index, part in enumerate(parts):
         if part.phase == "Failed" and part.retries < most:
-            parts[index] = _retry(hyperjob, part, parts, moved=moved, capacity=capacity)
-            if parts[index].cluster != part.cluster:
-                moved.append(parts[index])
+            parts[index] = retries.retry(part, parts)
     return split_status.model_copy(update={"parts": tuple(parts)})
 
 
-def _retry(
-    hyperjob: HyperJob,
-    part: PartStatus,
-    parts: Sequence[PartStatus],
-    *,
-    moved: Sequence[PartStatus],
-    capacity: CapacitySnapshot,
-) -> PartStatus:
-    changes: dict[str, object] = {"retries": part.retries + 1}
-    if hyperjob.spec.failure_policy.retry_on == "AnyCluster" and part.running_on:
-        changes["failed_on"] = tuple(dict.fromkeys((*part.failed_on, part.running_on)))
-        allowed = allowed_clusters(hyperjob, part.replicated_job, capacity) if part.cluster else frozenset()
-        if allowed:
-            used = {other.cluster for other in parts if other.name != part.name and other.cluster}
-            most = hyperjob.spec.max_domains
-            within_limit = allowed if most is None or len(used) < most else allowed & used
-            changes["cluster"] = _other_cluster(hyperjob, part, within_limit, moved=moved, capacity=capacity)
-    return next_attempt(part, **changes)
+@dataclass(slots=True)
+class _Retries:
+    """Retries failed parts of one HyperJob, which may be all of up to 1,000."""
 
+    hyperjob: HyperJob
+    capacity: CapacitySnapshot
+    taken: dict[str, Resources] = field(default_factory=dict)
+    """What the parts that have moved use in their new clusters."""
+    allowed: dict[str, frozenset[str]] = field(default_factory=dict)
+    """The clusters that may take parts, by replicated job."""
 
-def _other_cluster(
-    hyperjob: HyperJob,
-    part: PartStatus,
-    allowed: Collection[str],
-    *,
-    moved: Sequence[PartStatus],
-    capacity: CapacitySnapshot,
-) -> str:
-    """Return the first *allowed* cluster by name that fits the part and where it has not failed, otherwise its own.
+    def retry(self, part: PartStatus, parts: Sequence[PartStatus]) -> PartStatus:
+        """Return a failed one of *parts* for its next attempt."""
+        spec, changes = self.hyperjob.spec, dict[str, object](retries=part.retries + 1)
+        if spec.failure_policy.retry_on == "AnyCluster" and part.running_on:
+            changes["failed_on"] = tuple(dict.fromkeys((*part.failed_on, part.running_on)))
+            allowed = self._allowed_clusters(part.replicated_job) if part.cluster else frozenset()
+            if allowed:
+                used = {other.cluster for other in parts if other.name != part.name and other.cluster}
+                within_limit = allowed if spec.max_domains is None or len(used) < spec.max_domains else allowed & used
+                changes["cluster"] = self._other_cluster(part, within_limit)
+        return next_attempt(part, **changes)
 
-    The *moved* parts use their new clusters already.
-    """
-    (asked,) = requests_of_parts(hyperjob, [part])
-    avoided = {*part.failed_on, part.running_on}
+    def _allowed_clusters(self, replicated_job: str) -> frozenset[str]:
+        if replicated_job not in self.allowed:
+            self.allowed[replicated_job] = allowed_clusters(self.hyperjob, replicated_job, self.capacity)
+        return self.allowed[replicated_job]
 
-    def fits_in(room: FreeCapacity) -> bool:
-        here = [other for other in moved if other.cluster == room.name]
-        return fits(total([asked, *requests_of_parts(hyperjob, here)]), room.headroom)
-
-    rooms = (room for room in capacity.free if room.name in allowed and room.name not in avoided)
-    return min((str(room.name) for room in rooms if fits_in(room)), default=part.cluster)
+    def _other_cluster(self, part: PartStatus, allowed: Collection[str]) -> str:
+        """Return the first *allowed* cluster by name that fits the part and where it has not failed, else its own."""
+        (asked,) = requests_of_parts(self.hyperjob, [part])
+        avoided = {*part.failed_on, part.running_on}
+        for room in sorted(self.capacity.free, key=lambda room: room.name):
+            needed = add(self.taken.get(room.name, EMPTY), asked)
+            if room.name in allowed and room.name not in avoided and fits(needed, room.headroom):
+                self.taken[room.name] = needed
+                return room.name
+        return part.cluster
 
 
 @dataclass(frozen=True, slots=True)

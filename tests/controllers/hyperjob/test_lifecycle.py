@@ -1,15 +1,20 @@
 """Failures, evictions and status of a HyperJob; `test_crashes` has suspension, cleanup and the TTL."""
 
+from time import process_time
+
 import msgspec
 import pytest
 
+from controller.api.hyperjobs import SplitStatus
 from controller.api.keys import JOBS, PROPAGATION_POLICIES
 from controller.controllers.hyperjob.observed import ObservedParts, PartPlacement, decode_part_job
-from controller.controllers.hyperjob.state import compute_state
+from controller.controllers.hyperjob.split import split
+from controller.controllers.hyperjob.state import compute_state, retry_failed_parts
 from controller.controllers.hyperjob.status import compute_status, to_json
 from controller.engine.state.clusters import Taint
 from controller.kube.errors import ApiError
 from tests.controllers.hyperjob.objects import (
+    auto,
     capacity,
     cluster,
     document,
@@ -508,3 +513,17 @@ def test_status_of_the_largest_hyperjob_can_be_stored():
         metadata = {"name": part.name, "namespace": "ml", "uid": part.name, "resourceVersion": "1"}
         jobs[part.name] = decode_part_job(msgspec.json.encode({"metadata": metadata, "status": {"state": refused}}))
     assert len(msgspec.json.encode(to_json(compute_status(largest, state, jobs, 0)))) < 2**20
+
+
+def test_failure_of_all_of_320_parts_is_handled_quickly():
+    """All parts of a wrong template fail, and each looks for a cluster that the parts before it have left free."""
+    rooms = capacity(*(cluster(f"c{number:03}", 4) for number in range(320)))
+    failing = auto(task(replicas=4 * 320), failurePolicy={"maxRetries": 1, "retryOn": "AnyCluster"})
+    parts = [
+        part.model_copy(update={"phase": "Failed", "running_on": part.cluster}) for part in split(failing, rooms).parts
+    ]
+    began = process_time()
+    retried = retry_failed_parts(failing, SplitStatus(parts=tuple(parts)), rooms).parts
+    assert process_time() - began < 1
+    assert len({part.cluster for part in retried}) == len(parts)
+    assert all(part.cluster != before.cluster for part, before in zip(retried, parts, strict=True))
