@@ -541,3 +541,15 @@ def test_replicas_in_a_refusing_cluster_explain_usage():
     for change in history.changes:
         usage.apply(change)
     assert usage.external.least("m1", "cpu", history.at + 4) == 1
+
+
+def test_external_usage_falls_while_replicas_are_scaled_down():
+    history, usage = HistoryBuilder(), ObservedUsage()
+    add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.at += 60
+    history.cluster("m1", cpu="9", used="6")
+    add_deployment(history, replicas=1, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.cluster("m1", cpu="9", used="4")
+    for change in history.changes:
+        usage.apply(change)
+    assert usage.external.least("m1", "cpu", history.at + 4) == 0

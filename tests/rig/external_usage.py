@@ -89,13 +89,14 @@ class ExternalUsage:
                 # Its replicas are charged until they have ended, though Karmada assigns fewer or none, and as long as
                 # the cluster refuses its Work.
                 places[name] = max(places[name], state.charged.get(uid, 0))
-            if is_turned or places[name] != state.charged.get(uid) or (name in running) != (uid in state.running):
+            count = state.charged.get(uid, 0)
+            if is_turned or places[name] != count or (name in running) != (uid in state.running):
                 self._refresh(state, at)
                 self._undo_recent_fall(name, at)
-                _change(state, at)
-            if places[name] < state.charged.get(uid, 0):
-                fewer = state.charged[uid] - places[name]
-                state.freed.append((at, _times(self._charges_of(uid)[1], fewer)))
+                # Fewer replicas may stay charged (D6), and then nothing has changed.
+                _change(state, at, may_be_none=not is_turned and places[name] < count)
+            if places[name] < count:
+                state.freed.append((at, _times(self._charges_of(uid)[1], count - places[name])))
             state.charged[uid], state.beyond[uid] = places[name], self._beyond(after)
             (state.running.add if name in running else state.running.discard)(uid)
         if before is not None and after is not None and not is_same:
@@ -188,9 +189,10 @@ def _times(amounts: requests.Amounts, count: int) -> requests.Amounts:
     return amounts if count == 1 else {name: amount * count for name, amount in amounts.items()}
 
 
-def _change(state: _Cluster, at: float) -> None:
+def _change(state: _Cluster, at: float, *, may_be_none: bool = False) -> None:
     state.changed_at, state.refreshed_at = at, None
-    state.unseen.append(at)
+    if not may_be_none:
+        state.unseen.append(at)
 
 
 def _places(binding: BindingState | None, before: BindingState | None) -> tuple[str, ...]:
