@@ -1,7 +1,5 @@
 """Failures, evictions and status of a HyperJob; `test_crashes` has suspension, cleanup and the TTL."""
 
-from time import process_time
-
 import msgspec
 import pytest
 
@@ -25,6 +23,7 @@ from tests.controllers.hyperjob.objects import (
     task,
     two_copies,
 )
+from tests.work import work_of
 
 
 async def test_failed_part_is_retried_up_to_max_retries(harness):
@@ -515,15 +514,14 @@ def test_status_of_the_largest_hyperjob_can_be_stored():
     assert len(msgspec.json.encode(to_json(compute_status(largest, state, jobs, 0)))) < 2**20
 
 
-def test_failure_of_all_of_320_parts_is_handled_quickly():
+def test_retry_of_many_failed_parts_takes_little_work():
     """All parts of a wrong template fail, and each looks for a cluster that the parts before it have left free."""
-    rooms = capacity(*(cluster(f"c{number:03}", 4) for number in range(320)))
-    failing = auto(task(replicas=4 * 320), failurePolicy={"maxRetries": 1, "retryOn": "AnyCluster"})
-    parts = [
+    rooms = capacity(*(cluster(f"c{number:03}", 4) for number in range(40)))
+    failing = auto(task(replicas=4 * 40), failurePolicy={"maxRetries": 1, "retryOn": "AnyCluster"})
+    parts = tuple(
         part.model_copy(update={"phase": "Failed", "running_on": part.cluster}) for part in split(failing, rooms).parts
-    ]
-    began = process_time()
-    retried = retry_failed_parts(failing, SplitStatus(parts=tuple(parts)), rooms).parts
-    assert process_time() - began < 1
-    assert len({part.cluster for part in retried}) == len(parts)
+    )
+    assert work_of(lambda: retry_failed_parts(failing, SplitStatus(parts=parts), rooms)) < 300_000
+    retried = retry_failed_parts(failing, SplitStatus(parts=parts), rooms).parts
+    assert len({part.cluster for part in retried}) == len(parts) == 40
     assert all(part.cluster != before.cluster for part, before in zip(retried, parts, strict=True))

@@ -1,5 +1,4 @@
 import tracemalloc
-from time import process_time
 
 import pytest
 
@@ -14,6 +13,7 @@ from controller.engine.policy import Policy, Tenant
 from controller.engine.state.clusters import NodeShape
 from controller.engine.state.hierarchy import Queue, QueueName
 from tests.controllers.hyperjob.objects import GPU, auto, capacity, cluster, gpus, hyperjob, replicated, task
+from tests.work import work_of
 
 FOUR = gpus(a=128, b=64, c=48, d=100)
 EU = {"fieldSelector": {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu"]}]}}
@@ -221,12 +221,12 @@ def test_work_of_a_split_with_max_domains_is_bounded(monkeypatch, pods, size, su
     assert len(placed) <= 2 * len(pods) * (1 + subsets), "with the free capacity, and with that of empty clusters"
 
 
-def test_split_over_1000_clusters_does_not_hold_up_the_lease():
-    """All of them are needed, so that the search has as many steps; a cubic one took 15 s."""
-    clusters = capacity(*(cluster(f"c{number}", 10) for number in range(1000)))
-    began = process_time()
-    assert len(split(auto(task(replicas=10_000)), clusters).parts) == 1000
-    assert process_time() - began < 2
+def test_split_over_many_clusters_takes_little_work():
+    """All of them are needed, so that the search has as many steps; with 1,000 clusters a cubic one takes 15 s."""
+    clusters = capacity(*(cluster(f"c{number}", 10) for number in range(100)))
+    wanted = auto(task(replicas=1000))
+    assert work_of(lambda: split(wanted, clusters)) < 600_000
+    assert len(split(wanted, clusters).parts) == 100
 
 
 def test_leader_that_fits_beside_no_part_takes_no_search(monkeypatch):
