@@ -48,9 +48,11 @@ class RandomRun:
     HyperJob parts, and some are divided among clusters.
     """
 
+    kind_of_objects = RandomObjects
+
     def __init__(self, seed: int, *, exchanges: bool = False, groups: bool = False) -> None:
         self.dice = Random(seed)
-        self.objects = RandomObjects(self.dice, most=5 if exchanges else 9, is_valid=exchanges)
+        self.objects = self.kind_of_objects(self.dice, most=5 if exchanges else 9, is_valid=exchanges)
         self.objects.spreads = (ONE, ONE, ONE, ())
         self.groups = groups
         self.now = NOW
@@ -278,6 +280,9 @@ def fresh(engine: Engine, now: int) -> Engine:
         built.context.usage_tracker.restore_orphans(site.orphans)
     built.cluster_usage._touched = {site.name for site in engine.cluster_usage}
     built.cluster_usage._root_limit = None
+    for site in built.cluster_usage:
+        if site.estimates is not None:
+            built.estimate_tracker.restore(site.name, site.estimates.checkpoint())
     built.cluster_usage.usability_changed_at = engine.cluster_usage.usability_changed_at
     built.cluster_usage.has_usability_changed = engine.cluster_usage.has_usability_changed
     built.cluster_usage.has_begun = engine.cluster_usage.has_begun

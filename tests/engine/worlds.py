@@ -9,10 +9,22 @@ from hypothesis import strategies as st
 
 from controller.engine.engine import Engine
 from controller.engine.policy import AdvanceReservation, EvictionPolicy, Policy
-from controller.engine.state.clusters import Affinity, ApiKind, Cluster, ClusterName, Placement, Spread
+from controller.engine.state.clusters import (
+    Affinity,
+    ApiKind,
+    Cluster,
+    ClusterName,
+    Placement,
+    Requirement,
+    Spread,
+    Taint,
+    Term,
+    Toleration,
+)
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState, queue_limits
 from controller.engine.state.quota import Quota
-from controller.engine.state.resources import Resources, fits, positive, subtract, total
+from controller.engine.state.requests import PodSet
+from controller.engine.state.resources import Resources, fits, positive, scale, subtract, total
 from controller.engine.state.workloads import (
     VOLCANO_JOB,
     HyperJobGang,
@@ -25,6 +37,7 @@ from tests.engine.objects import workload
 
 NOW = 1_000_000_000
 RESOURCES = ("cpu", "memory", "nvidia.com/gpu")
+FPGA = "example.com/fpga"
 CLUSTERS = [ClusterName(name) for name in ("m1", "m2", "m3")]
 QUEUES = [QueueName(f"q{number}") for number in range(7)]
 ONE = (Spread("cluster", 1, 1),)
@@ -181,6 +194,74 @@ class RandomObjects:
 
     def eviction(self, percent: int, runtimes: Sequence[int] = (0, 0, 300_000, 3_600_000)) -> EvictionPolicy:
         return EvictionPolicy(self.chance(percent), self.random.choice(runtimes), self.random.choice([1, 3, 9]))
+
+
+class DetailedObjects(RandomObjects):
+    """Draws clusters with taints, labels, regions and resource models, and requirements that depend on these and on
+    data (C1, C3, C6).
+    """
+
+    def cluster(self, name: ClusterName) -> Cluster:
+        made, random = super().cluster(name), self.random
+        keys = [key for key in ("dedicated", "cluster.karmada.io/not-ready") if self.chance(7)]
+        effects = ["NoSchedule", "NoExecute", "PreferNoSchedule"]
+        fpga = {FPGA: random.randint(0, 4)} if made.allocatable is not None and self.chance(30) else {}
+        grades = tuple(self.amounts(self.most, least=1) for _ in range(random.randint(1, 2)) if self.chance(20))
+        return replace(
+            made,
+            allocatable=made.allocatable and {**made.allocatable, **fpga},
+            labels={"tier": random.choice(["x", "y"])} if self.chance(80) else {},
+            region=random.choice(["r1", "r2", ""]),
+            taints=tuple(Taint(key, "", random.choice(effects)) for key in keys),
+            enablements=made.enablements if self.chance(90) else frozenset(),
+            deleting=self.chance(5),
+            grades=grades,
+        )
+
+    def affinity(self) -> Affinity:
+        random = self.random
+        labels = Requirement("tier", random.choice(["In", "NotIn"]), ("x",))
+        return random.choice(
+            [
+                Affinity(),
+                Affinity(labels=(labels,)),
+                Affinity(fields=(Requirement("region", "In", ("r1",)),)),
+                Affinity(excluded=frozenset(random.sample(self.clusters, 1))),
+            ]
+        )
+
+    def data_clusters(self) -> frozenset[ClusterName]:
+        return frozenset(self.random.sample(self.clusters, self.random.choice([0, 1, 1, 2, 3])))
+
+    def requirements(self) -> SchedulingRequirements:
+        """Return requirements of equal pods, some with node constraints."""
+        made, random = super().requirements(), self.random
+        count = random.randint(1, 3)
+        fpga = {FPGA: random.randint(1, 2)} if self.chance(8) else {}
+        small = {
+            name: max(amount // count, self.chance(50)) for name, amount in made.requests.items() if name != "pods"
+        }
+        pod = positive({"pods": 1000, **small, **fpga})
+        minimum = random.randint(1, count)
+        claim = random.choice(["", "", '{"nodeSelector":{"a":"b"}}', None])
+        terms = tuple(Term(name, self.affinity()) for name in ("t1", "t2"))
+        placement = replace(
+            made.placement,
+            **random.choice([{}, {}, {"affinity": self.affinity()}, {"affinity": None, "terms": terms}]),
+            tolerations=(Toleration("dedicated", "Exists"),) if self.chance(40) else (),
+            spread=(Spread("region", 1, 1), *ONE) if self.chance(10) else made.placement.spread,
+        )
+        return replace(
+            made,
+            requests=scale(pod, count),
+            gang_requests=scale(pod, minimum),
+            placement=placement,
+            pods=(pod,) if self.chance(85) else (),
+            pod_sets=(PodSet(tuple(sorted(pod.items())), count, minimum, claim),) if self.chance(85) else (),
+            data_clusters=self.data_clusters() if self.chance(8) else None,
+            preferred_clusters=tuple(random.sample(self.clusters, random.randint(0, 2))) if self.chance(20) else (),
+            observed_term="t2" if self.chance(5) else "",
+        )
 
 
 def evicting_policy(objects: RandomObjects) -> Policy:
