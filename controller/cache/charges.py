@@ -97,8 +97,8 @@ def remaining(
     """Return what a pending workload still holds on clusters that it has not left, ``None`` if it has left all.
 
     It has left a cluster once its clusters, its eviction tasks and its status no longer name the cluster (P5). Until
-    then the cluster runs what is *leaving*, whatever its template requests now. A workload that was evicted before
-    Karmada placed it may still be placed until *placeable_until*.
+    then the cluster runs what is *leaving*, whatever its template requests now, or nothing where it has finished. A
+    workload that was evicted before Karmada placed it may still be placed until *placeable_until*.
     """
     if not binding.targets and not binding.details.evicting and not binding.progress and placeable_until is None:
         return None
@@ -108,7 +108,8 @@ def remaining(
     if placeable_until is not None and binding.record is not None:
         parts |= _requests_by_cluster(binding, map(Assignment, binding.record.clusters), requests)
     left = {name: part for name, part in _requests_on_left_clusters(binding, leaving).items() if name not in parts}
-    parts = _add_excess_pods(parts, binding, requests) | _add_excess_pods(left, binding, leaving)
+    ended = dict.fromkeys(_finished_clusters(binding) - {*parts}, EMPTY)
+    parts = _add_excess_pods(parts, binding, requests) | _add_excess_pods(left, binding, leaving) | ended
     reported = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, requests, admitted_at=0)
     return replace(admission, ends_at=None if reported else placeable_until) if parts else None
@@ -123,7 +124,8 @@ def _requests_on_left_clusters(binding: CachedBinding, requests: WorkloadRequest
     for reported in binding.progress:
         replicas[reported.cluster] = max(replicas.get(reported.cluster, 0), reported.replicas)
     parts = {name: _requests_of_replicas(count or None, requests) for name, count in replicas.items()}
-    unknown = {name: 1 for name, count in replicas.items() if not count}
+    finished = _finished_clusters(binding)
+    unknown = {name: 1 for name, count in replicas.items() if not count and name not in finished}
     if unknown and is_divided(binding, requests):
         others = max(requests.replicas - sum(replicas.values()), 0)
         parts |= _divide(_requests_of_replicas(others, requests), unknown)
@@ -204,10 +206,15 @@ def _usage_on_left_clusters(
 
     Karmada starts the workload elsewhere first, so it runs on both clusters, unless it has finished there.
     """
-    finished = {reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.FINISHED}
-    leaving = [assignment for assignment in binding.details.evicting if assignment.name not in placed | finished]
+    excluded = placed | _finished_clusters(binding)
+    leaving = [assignment for assignment in binding.details.evicting if assignment.name not in excluded]
     parts = {assignment.name: _requests_of_replicas(assignment.replicas, requests) for assignment in leaving}
     return _add_surplus_replicas(_add_excess_pods(parts, binding, requests), binding, requests)
+
+
+def _finished_clusters(binding: CachedBinding) -> set[ClusterName]:
+    """Return the clusters that report the workload finished there."""
+    return {reported.cluster for reported in binding.progress if reported.phase is WorkloadPhase.FINISHED}
 
 
 def _requests_of_replicas(count: int | None, requests: WorkloadRequests) -> Resources:

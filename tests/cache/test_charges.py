@@ -209,6 +209,17 @@ def test_finished_job_is_charged_where_it_is_still_being_evicted(left, charged):
     assert admission is None or admission.reported or admission.still_running, "its pods are not external usage"
 
 
+@pytest.mark.parametrize("phase", ["Running", "Completed"])
+def test_evicted_job_is_not_charged_where_it_has_finished(phase):
+    """A tainted cluster keeps the eviction tasks of its finished jobs for minutes."""
+    task = {"fromCluster": "m1", "reason": "TaintUntolerated", "producer": "TaintManager"}
+    evicted = admission_record("rb-j1", queue="a", evictions=1)
+    reported = {"m1": {"state": {"phase": phase}}}
+    workload = workload_of(reported, record=evicted, clusters=[], paused=True, spec={"gracefulEvictionTasks": [task]})
+    assert workload.admission.cluster_charges == (ClusterCharge("m1", ONE if phase == "Running" else {}),)
+    assert (workload.state, workload.hold.reason) == (WorkloadState.PENDING, Reason.PREEMPTION_IN_PROGRESS)
+
+
 @pytest.mark.parametrize(
     ("recorded", "leaving", "moved"),
     [

@@ -233,6 +233,27 @@ def test_scaled_up_from_zero_it_gets_the_whole_startup_timeout():
     assert evicted(scenario) == ["j"]
 
 
+def test_rerun_after_finish_gets_the_whole_startup_timeout():
+    """A taint evicts also finished jobs, and Karmada takes a moment to place them elsewhere."""
+    scenario = Scenario(
+        {
+            "policy": {"startupTimeout": 600},
+            "clusters": [{"name": "m", "has": {"u": 4}}],
+            "queues": [{"name": "q"}],
+            "jobs": [{"name": "j", "queue": "q", "asks": {"u": 1}, "on": "m", "ran": 3_600, "started": True}],
+        }
+    )
+    admitted = scenario.by_name("j")
+    finished = changed(admitted, state=WorkloadState.FINISHED, admission=None)
+    scenario.engine.workload_changed(finished, scenario.now)
+    assert scenario.engine.plan(scenario.now) == Plan()
+    scenario.engine.workload_changed(changed(admitted, has_run=False, unplaced=True), scenario.now)
+    plan = scenario.engine.plan(scenario.now)
+    assert (plan.decisions, plan.reschedules, plan.wake_at) == ((), (), scenario.now + 600_000)
+    scenario.now += 600_000
+    assert evicted(scenario) == ["j"]
+
+
 def test_resumed_workload_gets_the_whole_startup_timeout():
     scenario = late()
     admitted = scenario.by_name("j")

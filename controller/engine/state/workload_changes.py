@@ -63,7 +63,8 @@ def with_placement_time(before: Workload | None, workload: Workload, now: int) -
         return workload
     details = workload.details
     if before is None or before.state is not WorkloadState.ADMITTED or before.admission is None:
-        placed_at = now if workload.has_moved else details.placed_at
+        runs_again = before is not None and before.state is WorkloadState.FINISHED
+        placed_at = now if workload.has_moved or runs_again else details.placed_at
     else:
         has_changed = (
             before.details.unplaced != details.unplaced
