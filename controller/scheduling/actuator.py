@@ -293,12 +293,16 @@ class Actuator:
     def _is_obsolete(self, write: Write) -> bool:
         """Return whether *write* would evict a workload that has finished, and so would run again, or that has started.
 
-        A write may wait for the rate limit, an earlier write or a retry.
+        So is the end of a nomination or reservation whose own write was rejected. A write may wait for the rate limit,
+        an earlier write or a retry.
         """
         binding = self._store.binding(write.uid)
-        if write.effect != "evict" or binding is None:
+        if binding is None:
             return False
-        return is_finished(binding) or (write.unless_run and self._store.start_failures.has_run(binding))
+        if write.effect == "hold":
+            return not write.recorded and write.is_done(binding)
+        has_run = write.unless_run and self._store.start_failures.has_run(binding)
+        return write.effect == "evict" and (is_finished(binding) or has_run)
 
     async def _patch(self, write: Write) -> CachedBinding:
         """Patch the binding. This is the only place where decisions are written."""

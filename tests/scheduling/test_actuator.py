@@ -354,6 +354,19 @@ async def test_write_behind_another_is_dropped_after_another_leader(server, tmp_
     assert len(server.seen("PATCH")) == 1
 
 
+async def test_end_of_a_rejected_nomination_is_not_written(server, tmp_path):
+    server.says("PATCH", path("u1"), answering(422, {"reason": "Invalid"}), answering(200, stored(version=7)))
+    async with acting(server, tmp_path) as harness:
+        upsert(harness.store, ("bindings", raw(stored())))
+        for recorded in ("m1", ""):
+            harness.actuator.submit(
+                Write("hold", WorkloadUid("u1"), path("u1"), b"[]", 5, "Job ns/u1", recorded=recorded)
+            )
+        await harness.store.wait_for_outcomes(2)
+    assert len(server.seen("PATCH")) == 1
+    assert harness.store.confirmed == []
+
+
 async def test_stop_finishes_requests_in_flight(server, tmp_path):
     arrived, go_on = hold_patch(server)
     async with acting(server, tmp_path) as harness:
