@@ -142,17 +142,21 @@ def trees(draw) -> state.State:
     parents = {queue.parent for queue in queues}
     for name in (queue.name for queue in queues):
         used = draw(st.sampled_from([0, 0, 0, 2]) if name in parents else st.just(0) | st.integers(0, 15))
-        jobs.append(state.Job(f"{name}-runs", name, {"cpu": used}, {}, cluster="m"))
-        jobs.append(state.Job(f"{name}-waits", name, {"cpu": 0 if name in parents else draw(st.integers(0, 40))}, {}))
+        jobs.append(job_of(name, "runs", used, clusters=("m",)))
+        jobs.append(job_of(name, "waits", 0 if name in parents else draw(st.integers(0, 40))))
     return state.State((cluster(cpu=draw(st.integers(0, 120))),), tuple(queues), tuple(jobs))
+
+
+def job_of(queue: str, name: str, cpu: int, *, clusters: tuple[str, ...] = ()) -> state.Job:
+    return state.Job(f"{queue}-{name}", queue, {"cpu": cpu}, {}, clusters=clusters, charge={"cpu": cpu})
 
 
 def check_tree(world: state.State, asked: int) -> None:
     """Compare the fair shares, and in which queues *asked* exceeds a limit."""
     slow = shares.Tree(world)
     tree = Tree(world.queues)
-    running = {job.name: "m" for job in world.jobs if job.cluster}
-    waiting = [job for job in world.jobs if not job.cluster]
+    running = {job.name: job.clusters for job in world.jobs if job.clusters}
+    waiting = [job for job in world.jobs if not job.clusters]
     charged = {QueueName(name): slow.direct(name, running) for name in slow.queues}
     quota = Quota(tree, queue_limits(tree, {"cpu": world.clusters[0].allocatable["cpu"]}), charged)
     wanted = {QueueName(job.queue): {"cpu": job.requests["cpu"] + charged[job.queue]["cpu"]} for job in waiting}
@@ -162,8 +166,8 @@ def check_tree(world: state.State, asked: int) -> None:
     due = shares.fair_shares(slow, waiting, running)
     assert fair == {name: amounts["cpu"] for name, amounts in due.items()}
     for leaf in slow.leaves():
-        job = state.Job("new", leaf, {"cpu": asked}, {})
-        slow.jobs["new"] = job
+        job = job_of(leaf, "new", asked)
+        slow.jobs[job.name] = job
         refusal = quota.refusal(tree.nodes[QueueName(leaf)], {"cpu": asked})
         assert (refusal is not None) == bool(slow.lacking(job, running))
 
