@@ -108,7 +108,7 @@ def remaining(
     if placeable_until is not None and binding.record is not None:
         parts |= _requests_by_cluster(binding, map(Assignment, binding.record.clusters), requests)
     left = {name: part for name, part in _requests_on_left_clusters(binding, leaving).items() if name not in parts}
-    ended = dict.fromkeys(_finished_clusters(binding) - {*parts}, EMPTY)
+    ended = dict.fromkeys(sorted(_finished_clusters(binding) - {*parts}), EMPTY)
     parts = _add_excess_pods(parts, binding, requests) | _add_excess_pods(left, binding, leaving) | ended
     reported = binding.targets or binding.evicting_from or binding.progress
     admission = _admission(parts, binding, requests, admitted_at=0)
