@@ -57,9 +57,9 @@ from controller.reporting.redaction import redacted_refusal, same_namespace
 _RESYNC_SECONDS = 0.5
 #: After a resync, the next one waits for this multiple of its duration.
 _RESYNC_FACTOR = 2
-#: A HyperJob whose objects change rests for so long after a pass, in seconds for each part: with each part that starts
-#: or ends, its status is written, which has several hundred bytes for each part.
-_REST_SECONDS_PER_PART = 0.005
+#: Shortest interval between two passes over a HyperJob whose objects change, in seconds for each part: with each part
+#: that starts or ends, its status is written, which has several hundred bytes for each part.
+_PASS_INTERVAL_PER_PART = 0.005
 
 log: structlog.typing.FilteringBoundLogger = structlog.get_logger()
 
@@ -114,8 +114,8 @@ class HyperJobController:
         self._queue: dict[WorkItem, None] = {}
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
-        self._rests_until: dict[WorkItem, float] = {}
-        """Until when HyperJobs rest that only a change of their objects has queued, on the monotonic clock."""
+        self._next_pass_at: dict[WorkItem, float] = {}
+        """Earliest next pass over HyperJobs that only a change of their objects has queued, on the monotonic clock."""
         self._wake = asyncio.Event()
         self._queued = asyncio.Event()
         """Set while an item is queued by a change of its own objects."""
@@ -253,7 +253,7 @@ class HyperJobController:
         self._queue.pop(item, None)
         self._requeue_at.pop(item, None)
         self._backoffs.pop(item, None)
-        self._rests_until.pop(item, None)
+        self._next_pass_at.pop(item, None)
 
     # -- discovery -----------------------------------------------------------
 
@@ -339,7 +339,8 @@ class HyperJobController:
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}
-        blocked |= {item for item in self._queue if self._rests_until.get(item, 0) > time.monotonic()}
+        clock = time.monotonic()
+        blocked |= {item for item in self._queue if self._next_pass_at.get(item, 0) > clock}
         due = [item for item in self._queue if item not in blocked]
         queued = frozenset(due)
         return due + [item for item, at in self._requeue_at.items() if at <= now and item not in queued]
@@ -379,11 +380,12 @@ class HyperJobController:
             if again_at is not None:
                 self._requeue_at[item] = again_at
             observed = self.hyperjob(item.resource, item.key)
-            parts = (observed.status.split_count or 0) if observed is not None else 0
-            self._rests_until[item] = time.monotonic() + _REST_SECONDS_PER_PART * parts
+            if observed is not None:
+                interval = _PASS_INTERVAL_PER_PART * (observed.status.split_count or 0)
+                self._next_pass_at[item] = time.monotonic() + interval
 
     def _requeue_with_backoff(self, item: WorkItem) -> None:
-        self._rests_until.pop(item, None)
+        self._next_pass_at.pop(item, None)
         backoff = self._backoffs.setdefault(item, Backoff(initial=2, maximum=30))
         self._requeue_at[item] = self._clock() + int(backoff.next_delay() * 1000)
 
@@ -399,9 +401,9 @@ class HyperJobController:
             await _is_set_within(self._queued, min(self._seconds_to_next_item(), self._seconds_to_resync()))
 
     def _seconds_to_next_item(self) -> float:
-        now, resting = self._clock(), time.monotonic()
+        now, clock = self._clock(), time.monotonic()
         seconds = [(at - now) / 1000 for at in self._requeue_at.values()]
-        seconds += [self._rests_until[item] - resting for item in self._queue if item in self._rests_until]
+        seconds += [self._next_pass_at[item] - clock for item in self._queue if item in self._next_pass_at]
         return min(max(min(seconds, default=60.0), 0.02), 60.0)
 
     def _seconds_to_resync(self) -> float:

@@ -125,12 +125,13 @@ def diff_objects(
     apply = tuple(_manifests_to_apply(missing, jobs, policies))
     written = {manifest["metadata"]["name"] for manifest in apply}
     unchanged = {name for name in desired if name in jobs and name in policies and name not in in_the_way | written}
+    desired_state = frozenset(unchanged.union(up_to_date))
     release = tuple(
         job
         for name, job in sorted(jobs.items())
-        if job.is_claimed_by_other and name in unchanged.union(up_to_date) and not policies[name].deleting
+        if job.is_claimed_by_other and name in desired_state and not policies[name].deleting
     )
-    return ObjectChanges(remove, apply, release, frozenset(unchanged.union(up_to_date)))
+    return ObjectChanges(remove, apply, release, desired_state)
 
 
 def _retained(

@@ -29,6 +29,7 @@ from controller.controllers.hyperjob.split import (
     requests_of_parts,
     split,
 )
+from controller.engine.placement.fit import FreeCapacity
 from controller.engine.reasons import Reason
 from controller.engine.state.resources import EMPTY, Resources, add, fits
 
@@ -45,7 +46,8 @@ _GANG_REASONS = (Reason.HYPERJOB_DOES_NOT_FIT, Reason.HYPERJOB_INCOMPLETE)
 def retry_failed_parts(hyperjob: HyperJob, split_status: SplitStatus, capacity: CapacitySnapshot) -> SplitStatus:
     """Return the split with failed parts pending again, up to their maximum number of retries."""
     most = hyperjob.spec.failure_policy.max_retries
-    parts, retries = [*split_status.parts], _Retries(hyperjob, capacity)
+    parts, rooms = [*split_status.parts], sorted(capacity.free, key=lambda room: room.name)
+    retries = _Retries(hyperjob, capacity, rooms)
     for index, part in enumerate(parts):
         if part.phase == "Failed" and part.retries < most:
             parts[index] = retries.retry(part, parts)
@@ -58,6 +60,8 @@ class _Retries:
 
     hyperjob: HyperJob
     capacity: CapacitySnapshot
+    rooms: Sequence[FreeCapacity]
+    """What is free in the clusters, by name."""
     taken: dict[str, Resources] = field(default_factory=dict)
     """What the parts that have moved use in their new clusters."""
     allowed: dict[str, frozenset[str]] = field(default_factory=dict)
@@ -84,7 +88,7 @@ class _Retries:
         """Return the first *allowed* cluster by name that fits the part and where it has not failed, else its own."""
         (asked,) = requests_of_parts(self.hyperjob, [part])
         avoided = {*part.failed_on, part.running_on}
-        for room in sorted(self.capacity.free, key=lambda room: room.name):
+        for room in self.rooms:
             needed = add(self.taken.get(room.name, EMPTY), asked)
             if room.name in allowed and room.name not in avoided and fits(needed, room.headroom):
                 self.taken[room.name] = needed
