@@ -291,10 +291,10 @@ class Actuator:
         return None
 
     def _is_obsolete(self, write: Write) -> bool:
-        """Return whether *write* would evict a workload that has finished, and so would run again, or that has started.
+        """Return whether the binding has changed so that *write* must not be sent any more.
 
-        So is the end of a nomination or reservation whose own write was rejected. A write may wait for the rate limit,
-        an earlier write or a retry.
+        A write may wait for the rate limit, an earlier write or a retry. Meanwhile the workload that it evicts has
+        finished, and would run again, or has started; or the nomination or reservation that it ends was rejected.
         """
         binding = self._store.binding(write.uid)
         if binding is None:
