@@ -492,29 +492,33 @@ def test_permitted_history_has_no_violation(act):
     assert [violation for change in history.changes for violation in checker.apply(change)] == []
 
 
+def usage_after(history: HistoryBuilder) -> ObservedUsage:
+    """Return the usage after all changes."""
+    usage = ObservedUsage()
+    for change in history.changes:
+        usage.apply(change)
+    return usage
+
+
 def test_replicas_without_clusters_explain_usage_until_they_end():
-    history, usage = HistoryBuilder(), ObservedUsage()
+    history = HistoryBuilder()
     add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.cluster("m1", cpu="6", used="4")
     history.change_binding("web", of="deployment", clusters=[])
     history.at += 60
     history.cluster("m1", cpu="6", used="5")
-    for change in history.changes:
-        usage.apply(change)
-    assert usage.external.least("m1", "cpu", history.at + 4) == 1
+    assert usage_after(history).external.least("m1", "cpu", history.at + 4) == 1
 
 
 def test_more_and_smaller_replicas_share_what_is_charged():
-    history, usage = HistoryBuilder(), ObservedUsage()
+    history = HistoryBuilder()
     for cpu, replicas in (("500m", 2), ("250m", 2), ("250m", 4)):
         add_deployment(history, replicas=replicas, cpu=cpu, charge={"cpu": "1"}, clusters=["m1"])
-    for change in history.changes:
-        usage.apply(change)
-    assert usage.held_on("m1")["cpu"] == 1
+    assert usage_after(history).held_on("m1")["cpu"] == 1
 
 
 def test_scaled_down_replicas_explain_usage_while_charged():
-    history, usage = HistoryBuilder(), ObservedUsage()
+    history = HistoryBuilder()
     for replicas in (4, 1):
         add_deployment(history, replicas=replicas, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.at += 60
@@ -522,13 +526,11 @@ def test_scaled_down_replicas_explain_usage_while_charged():
     history.change("resourcebindings", "web-deployment", None)
     history.at += 20
     history.cluster("m1", cpu="6", used="3")
-    for change in history.changes:
-        usage.apply(change)
-    assert usage.external.least("m1", "cpu", history.at + 4) == 0
+    assert usage_after(history).external.least("m1", "cpu", history.at + 4) == 0
 
 
 def test_replicas_in_a_refusing_cluster_explain_usage():
-    history, usage = HistoryBuilder(), ObservedUsage()
+    history = HistoryBuilder()
     add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.cluster("m1", cpu="6", used="4")
     history.change_status(
@@ -538,18 +540,14 @@ def test_replicas_in_a_refusing_cluster_explain_usage():
     history.change_binding("web", of="deployment", clusters=clusters)
     history.at += 60
     history.cluster("m1", cpu="6", used="5")
-    for change in history.changes:
-        usage.apply(change)
-    assert usage.external.least("m1", "cpu", history.at + 4) == 1
+    assert usage_after(history).external.least("m1", "cpu", history.at + 4) == 1
 
 
 def test_external_usage_falls_while_replicas_are_scaled_down():
-    history, usage = HistoryBuilder(), ObservedUsage()
+    history = HistoryBuilder()
     add_deployment(history, replicas=4, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.at += 60
     history.cluster("m1", cpu="9", used="6")
     add_deployment(history, replicas=1, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
     history.cluster("m1", cpu="9", used="4")
-    for change in history.changes:
-        usage.apply(change)
-    assert usage.external.least("m1", "cpu", history.at + 4) == 0
+    assert usage_after(history).external.least("m1", "cpu", history.at + 4) == 0

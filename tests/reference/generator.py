@@ -1,6 +1,6 @@
 """Random small states for comparing the engine with the reference model, and a shrinker for differing ones."""
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, fields, replace
 from itertools import product
 from random import Random
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from controller.engine.plan import Evict
 from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, Policy
-from controller.engine.state.clusters import Affinity, Cluster, Spread
+from controller.engine.state.clusters import Affinity, Spread
 from controller.engine.state.hierarchy import ROOT, Queue, QueueName
 from controller.engine.state.workloads import (
     Admission,
@@ -42,7 +42,7 @@ def draw(seed: int) -> Objects:
     queues = objects.hierarchy(random.randint(1, 5))
     workloads = [*objects.fitting(objects.workloads(range(random.randint(2, 12)), leaves(queues)), clusters)]
     workloads = [_copied(workload, objects) if objects.chance(60) else workload for workload in workloads]
-    clusters = [replace(cluster, used=_summary(cluster, workloads)) for cluster in clusters]
+    clusters = [replace(cluster, used=total([cluster.used, reported_on(cluster, workloads)])) for cluster in clusters]
     policy = objects.policy(reclaim=objects.eviction(67), preemption=objects.eviction(33), ageing=_ageing(random))
     state = Objects(policy, tuple(queues), tuple(clusters), tuple(workloads))
     if policy.ageing.is_on:
@@ -115,11 +115,6 @@ def _copied(workload: Workload, objects: RandomObjects) -> Workload:
     charges = tuple(ClusterCharge(name, requests) for name in names)
     admission = Admission(total([requests, requests]), charges, admitted_at=NOW - 600_000, reported=objects.chance(50))
     return replace(workload, state=WorkloadState.ADMITTED, admission=admission)
-
-
-def _summary(cluster: Cluster, workloads: Iterable[Workload]) -> dict[str, int]:
-    """Return the usage of *cluster* with the pods of the workloads that it has reported."""
-    return total([cluster.used, reported_on(cluster, workloads)])
 
 
 def _ageing(random: Random) -> Ageing:
