@@ -1,13 +1,13 @@
 """HyperJob controller: watches HyperJobs and their objects, and reconciles what changed.
 
-One HyperJob at a time is passed to the reconciler, and requeued with backoff if a write is rejected. If the CRDs are
-not installed, discovery is retried periodically.
+One HyperJob at a time is passed to the reconciler, the namespaces in turn, and requeued with backoff if a write is
+rejected. If the CRDs are not installed, discovery is retried periodically.
 """
 
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NoReturn
@@ -57,6 +57,9 @@ from controller.reporting.redaction import redacted_refusal, same_namespace
 _RESYNC_SECONDS = 0.5
 #: After a resync, the next one waits for this multiple of its duration.
 _RESYNC_FACTOR = 2
+#: After this time in seconds, what has been queued meanwhile is considered, too: passes of one namespace may take
+#: minutes.
+_MAX_BATCH_SECONDS = 1.0
 #: Shortest interval between two passes over a HyperJob whose objects change, in seconds for each part: with each part
 #: that starts or ends, its status is written, which has several hundred bytes for each part.
 _PASS_INTERVAL_PER_PART = 0.005
@@ -112,6 +115,8 @@ class HyperJobController:
         self._children: dict[tuple[str, str], dict[tuple[str, str], ObservedChild]] = {}
         """Objects by namespace and UID of their owner, then by kind and name."""
         self._queue: dict[WorkItem, None] = {}
+        self._last_passes: dict[str, float] = {}
+        """Time of the last pass in each namespace with queued items, on the monotonic clock."""
         self._requeue_at: dict[WorkItem, int] = {}
         self._backoffs: dict[WorkItem, Backoff] = {}
         self._next_pass_at: dict[WorkItem, float] = {}
@@ -120,6 +125,9 @@ class HyperJobController:
         self._queued = asyncio.Event()
         """Set while an item is queued by a change of its own objects."""
         self._must_resync = False
+        self._resyncing: set[WorkItem] = set()
+        """Items of the resync in progress that are not processed yet."""
+        self._resync_began: float | None = None
         self._resync_at = float("-inf")
         """When the next resync may begin, on the monotonic clock."""
         self._informers: dict[Resource, Informer[Any]] = {}
@@ -254,6 +262,8 @@ class HyperJobController:
         self._requeue_at.pop(item, None)
         self._backoffs.pop(item, None)
         self._next_pass_at.pop(item, None)
+        self._resyncing.discard(item)
+        self._end_resync()
 
     # -- discovery -----------------------------------------------------------
 
@@ -315,27 +325,52 @@ class HyperJobController:
         return bool(self._informers) and dependencies.may_write() and dependencies.capacity() is not None
 
     async def _process_queue(self) -> None:
-        """Reconcile all due items once."""
+        """Reconcile the due items once, as many as the time of a batch allows."""
         self._wake.clear()
         self._queued.clear()
         if not self._can_work:
             return
         began = time.monotonic()
-        is_resync = self._must_resync and began >= self._resync_at
+        is_resync = self._must_resync and self._resync_began is None and began >= self._resync_at
         if is_resync:
             self._requeue_concerned()
-        now = self._clock()
-        for item in self._ready(now):
+        batch = self._in_turns(self._ready(self._clock()))
+        if is_resync:
+            self._resyncing, self._resync_began = set(batch), began
+            self._end_resync()
+        for item in batch:
             if not self._can_work:
+                return
+            if time.monotonic() >= began + _MAX_BATCH_SECONDS:
+                self._wake.set()
+                self._queued.set()
                 return
             self._queue.pop(item, None)
             self._requeue_at.pop(item, None)
             await self._reconcile(item)
+            self._last_passes[item.key.namespace] = time.monotonic()
+            self._resyncing.discard(item)
+            self._end_resync()
             # Where nothing is written, nothing else waits: the lease and the cycles must run between two HyperJobs.
             await asyncio.sleep(0)
-        if is_resync:
+
+    def _in_turns(self, items: Sequence[WorkItem]) -> list[WorkItem]:
+        """Return *items* with the namespaces in turn, beginning with the one whose last pass is the oldest."""
+        namespaces = {item.key.namespace for item in items}
+        self._last_passes = {name: at for name, at in self._last_passes.items() if name in namespaces}
+        turns: Counter[str] = Counter()
+        keys = []
+        for item in items:
+            keys.append((turns[item.key.namespace], self._last_passes.get(item.key.namespace, 0.0)))
+            turns[item.key.namespace] += 1
+        return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
+
+    def _end_resync(self) -> None:
+        """End the resync in progress once all its items are processed."""
+        if self._resync_began is not None and not self._resyncing:
             ended = time.monotonic()
-            self._resync_at = ended + max(_RESYNC_FACTOR * (ended - began), _RESYNC_SECONDS)
+            self._resync_at = ended + max(_RESYNC_FACTOR * (ended - self._resync_began), _RESYNC_SECONDS)
+            self._resync_began = None
 
     def _ready(self, now: int) -> list[WorkItem]:
         blocked = {item for item, at in self._requeue_at.items() if at > now and item in self._backoffs}

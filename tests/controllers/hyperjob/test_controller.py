@@ -247,19 +247,23 @@ async def test_new_leader_waits_for_the_writes_of_the_former_one():
 
 async def test_other_tasks_run_between_two_hyperjobs():
     """A pass over all HyperJobs, of which none has changed, may take seconds."""
-    controller = unstarted()
+    controller, ticks = unstarted(), []
     for number in range(9):
         controller.update(HYPERJOBS, observed(document(name=f"other-{number}"), uid=f"other-{number}"))
     controller._informers[HYPERJOBS] = None
-    ticks = []
+
+    async def reconcile(*_):
+        """Change nothing."""
 
     async def tick():
         while True:
             ticks.append(None)
             await asyncio.sleep(0)
 
+    controller._reconciler = SimpleNamespace(reconcile=reconcile)
     ticking = asyncio.create_task(tick())
-    await controller._process_queue()
+    while controller._queue:
+        await controller._process_queue()
     ticking.cancel()
     assert len(ticks) >= 10
 
@@ -321,6 +325,44 @@ async def test_passes_over_a_large_hyperjob_are_rare(parts, passes):
     assert len(begun) == passes
     await asyncio.sleep(6)
     assert begun[-1] > 9.5, "the last change is processed, too"
+    running.cancel()
+
+
+@pytest.mark.parametrize("is_resync", [False, True])
+@virtual_time
+async def test_hyperjobs_of_one_namespace_do_not_delay_others(is_resync):
+    """A pass with 64 writes takes half a second, and a tenant may create hundreds of HyperJobs."""
+    controller, begun = unstarted(), []
+    controller._informers[HYPERJOBS] = None
+
+    def submit(namespace, name):
+        controller.update(HYPERJOBS, observed(document(name=name), namespace=namespace, uid=name))
+
+    async def reconcile(_, key):
+        begun.append(key.name)
+        await asyncio.sleep(0.5)
+
+    async def run():
+        while True:
+            await controller._process_queue()
+            await controller._wait()
+
+    controller._reconciler = SimpleNamespace(reconcile=reconcile, forget=lambda uid: None)
+    many = {f"many-{number}" for number in range(200)}
+    for name in sorted(many):
+        submit("many", name)
+    running = asyncio.create_task(run())
+    await asyncio.sleep(5.1)
+    for number in range(3):
+        submit("few", f"few-{number}")
+    if is_resync:
+        controller.wake()
+    await asyncio.sleep(4)
+    assert [name for name in begun[11:] if name.startswith("few")] == ["few-0", "few-1", "few-2"]
+    await asyncio.sleep(250)
+    assert set(begun) == {"llm", "few-0", "few-1", "few-2"} | many
+    if is_resync:
+        assert len(begun) > 204, "those processed before are processed again"
     running.cancel()
 
 
