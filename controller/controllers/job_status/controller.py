@@ -1,12 +1,12 @@
 """Writes why a Volcano Job is pending into its status, until its cluster reports.
 
-A status is written when the class of the reason changes, at the rate of events and after the decisions. A reason that
-the status shows already is not written again, so a new leader writes nothing.
+A status is written when the class of the reason changes, at the rate of events and after the decisions; the namespaces
+take turns. A reason that the status shows already is not written again, so a new leader writes nothing.
 """
 
 import asyncio
 import heapq
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NoReturn
@@ -93,9 +93,11 @@ class JobStatusController:
         self._statuses: dict[TemplateKey, PendingStatus] = {}
         """Statuses that are not written yet."""
         self._due: list[tuple[int, TemplateKey]] = []
-        """Heap of the times at which they are written."""
+        """Heap of the later times at which they are written."""
+        self._turns: OrderedDict[str, deque[tuple[int, TemplateKey]]] = OrderedDict()
+        """Entries whose time has come, by namespace; the first one has its turn."""
         self._due_at: dict[TemplateKey, int] = {}
-        """Current entry of each job in the heap; other entries of the job are obsolete."""
+        """Current entry of each job; other entries of the job are obsolete."""
         self._retry_at: dict[TemplateKey, int] = {}
         """Earliest next attempt of each job with a rejected write."""
         self._reported: dict[str, bool] = {}
@@ -169,6 +171,7 @@ class JobStatusController:
         """Drop queued statuses after losing leadership."""
         self._statuses.clear()
         self._due.clear()
+        self._turns.clear()
         self._due_at.clear()
         self._retry_at.clear()
         self._reported = dict.fromkeys(self._reported, False)
@@ -206,7 +209,10 @@ class JobStatusController:
     def _push(self, at: int, key: TemplateKey) -> None:
         at = max(at, self._retry_at.get(key, at))
         self._due_at[key] = at
-        heapq.heappush(self._due, (at, key))
+        if at <= self._clock():
+            self._begin_turn(at, key)
+        else:
+            heapq.heappush(self._due, (at, key))
         self._wake.set()
 
     def _retry(self, key: TemplateKey, delay: int) -> None:
@@ -218,9 +224,11 @@ class JobStatusController:
         """Wait until a status is due, and while decisions are written."""
         while True:
             self._wake.clear()
-            seconds = (self._due[0][0] - self._clock()) / 1000 if self._due else None
-            if seconds is not None and seconds <= 0:
+            while self._due and self._due[0][0] <= self._clock():
+                self._begin_turn(*heapq.heappop(self._due))
+            if self._turns:
                 break
+            seconds = (self._due[0][0] - self._clock()) / 1000 if self._due else None
             try:
                 async with asyncio.timeout(seconds):
                     await self._wake.wait()
@@ -228,11 +236,17 @@ class JobStatusController:
                 continue
         await wait_until_idle(self._dependencies.is_busy, seconds=_MAX_DELAY_SECONDS)
 
+    def _begin_turn(self, at: int, key: TemplateKey) -> None:
+        self._turns.setdefault(key.namespace, deque()).append((at, key))
+
     def _pop_due(self) -> TemplateKey | None:
-        """Return the first job that is due; none for an obsolete entry, or where leadership was lost meanwhile."""
-        if not self._due or self._due[0][0] > self._clock():
+        """Return the next job that is due; none for an obsolete entry, or where leadership was lost meanwhile."""
+        if not self._turns:
             return None
-        at, key = heapq.heappop(self._due)
+        namespace, entries = self._turns.popitem(last=False)
+        at, key = entries.popleft()
+        if entries:
+            self._turns[namespace] = entries
         if self._due_at.get(key) != at:
             return None
         del self._due_at[key]
