@@ -6,10 +6,12 @@ alone.
 """
 
 import asyncio
+from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import nsmallest
+from operator import itemgetter
 from typing import Any, NamedTuple, NoReturn
 
 import msgspec
@@ -49,7 +51,7 @@ _QUEUE_KIND = (QUEUES.group, QUEUES.kind)
 
 _JOB_KIND = (JOBS.group, JOBS.kind)
 
-#: Commands of tenants that are executed before further ones are looked at, which may be the operator's.
+#: Commands that are executed before further ones are looked at, which may be the operator's or another namespace's.
 _MAX_IN_TURN = 32
 
 #: Length to which texts of a Command are cut. Names are shorter, so that a cut text names nothing.
@@ -212,23 +214,37 @@ class CommandController:
         await self._execute_deleted()
         # One that a finalizer retains was executed before.
         due = [
-            (self._turn(seen.command), seen.resource_version, seen.key, seen, seen.command)
+            (seen, seen.command)
             for seen in self._commands
             if seen.command is not None and seen.command.metadata.deletion_timestamp is None
         ]
         if len(due) > _MAX_IN_TURN:
             self._wake.set()
-        for *_, seen, command in nsmallest(_MAX_IN_TURN, due):
+        for seen, command in self._in_turns(due):
             if not self._dependencies.may_write():
                 return
             if await self._delete_command(seen):
                 self._deleted.append(command)
                 await self._execute_deleted()
 
-    def _turn(self, command: Command) -> int:
-        """Return 0 for the Commands of operators, which are executed before those of tenants."""
+    def _in_turns(self, due: Iterable[tuple[ObservedCommand, Command]]) -> list[tuple[ObservedCommand, Command]]:
+        """Return the next of *due*: the Commands of operators before those of tenants, then the namespaces in turn."""
+        by_namespace = defaultdict[str, list[tuple[ObservedCommand, Command]]](list)
+        for item in due:
+            by_namespace[item[0].key.namespace].append(item)
+        turns = [
+            (self._is_of_tenant(command), turn, seen.resource_version, (seen, command))
+            for own in by_namespace.values()
+            for turn, (seen, command) in enumerate(nsmallest(_MAX_IN_TURN, own, key=self._order))
+        ]
+        return [item for *_, item in nsmallest(_MAX_IN_TURN, turns, key=itemgetter(0, 1, 2))]
+
+    def _order(self, item: tuple[ObservedCommand, Command]) -> tuple[bool, int]:
+        return self._is_of_tenant(item[1]), item[0].resource_version
+
+    def _is_of_tenant(self, command: Command) -> bool:
         is_allowed = self._dependencies.allows_namespace(command.metadata.namespace)
-        return 0 if command.action in QUEUE_ACTIONS and is_allowed else 1
+        return not is_allowed or command.action not in QUEUE_ACTIONS
 
     async def _delete_command(self, seen: ObservedCommand) -> bool:
         """Delete the Command; return whether it existed."""

@@ -301,6 +301,26 @@ async def test_commands_of_tenants_do_not_delay_the_operator():
         assert len(harness.traffic.writes) == 601 + 3
 
 
+@virtual_time
+async def test_commands_of_a_namespace_do_not_delay_others():
+    harness = Harness()
+    harness.leads_for = 1000
+    for namespace in ("many", "few"):
+        harness.send("POST", "/api/v1/namespaces", {"metadata": {"name": namespace}})
+    for number in range(600):
+        harness.command("OpenQueue", namespace="many", name=f"c-{number}")
+    async with harness.running():
+        before = len(harness.traffic.writes)
+        for name in ("a", "b"):
+            harness.command("OpenQueue", namespace="few", name=name)
+        await asyncio.sleep(30)
+    executed = harness.traffic.writes[before:]
+    of_few = [index for index, write in enumerate(executed) if "/namespaces/few/" in write]
+    assert len(executed) > 300, "many of the others were left"
+    assert len(of_few) == 2
+    assert max(of_few) < 40
+
+
 def test_cached_command_has_only_its_small_fields():
     target = {"apiVersion": f"{QUEUES.group}/v1", "kind": "Queue", "name": "q" * 100_000}
     metadata = {"name": "c", "uid": "u", "resourceVersion": "1", "annotations": {"x": "y" * 100_000}}
