@@ -30,7 +30,7 @@ on any one cluster.
 Examples:
   volcano-global plan -f objects.yaml
   volcano-global plan -f queues/ -f jobs.yaml -o json
-  kubectl get queues,clusters,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
+  kubectl get queues,clusters,priorityclasses,jobs.batch.volcano.sh,resourcebindings -A -o yaml \\
     | volcano-global plan -f -
   volcano-global plan --kubeconfig karmada.config
   volcano-global plan -f objects.yaml --what-if queue/team-a.spec.weight=3

@@ -28,9 +28,9 @@ _MAX_PODS = 1_000_000
 HELP = """
 Simulate jobs on virtual time and print statistics: waiting times, utilisation and fairness.
 
-Files are those of plan. The annotation volcano-global.io/submit is the time at which a job is submitted (90s after the
-start; at the start if missing), volcano-global.io/runtime is its run time, by default spec.runningEstimate. Clusters,
-queues and the VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
+Files are those of plan. The annotation volcano-global.io/submit says how long after the start a job is submitted (at
+the start if missing), and volcano-global.io/runtime how long it runs, by default spec.runningEstimate. Clusters, queues
+and the VolcanoGlobalConfiguration do not change. Times are whole numbers with h, m, s or ms: 1h30m, 90s, 200ms.
 
 \b
 Examples:
