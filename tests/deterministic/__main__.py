@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import traceback
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -101,6 +102,8 @@ def _parser() -> argparse.ArgumentParser:
 def _configure_log(is_printed: bool) -> None:  # noqa: FBT001 -- a pool passes no keywords
     level = logging.INFO if is_printed else logging.CRITICAL
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(level))
+    # A killed process leaves tasks that never began.
+    warnings.filterwarnings("ignore", "coroutine '.*' was never awaited", RuntimeWarning)
 
 
 @contextmanager

@@ -507,7 +507,7 @@ _RATES: Mapping[str, float] = {
     "submit-impossible-job": 3,
     "submit-hyperjob": 6,
     "submit-claimed-workload": 6,
-    "delete-claim": 2,
+    "delete-claim": 3,
     "delete-job": 6,
     "delete-binding": 3,
     "delete-hyperjob": 3,
