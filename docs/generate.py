@@ -6,19 +6,15 @@ Columns that the code does not know are written by hand and stay with their row.
 """
 
 import argparse
-import ast
 import collections.abc
-import inspect
 import json
 import os
 import re
 import subprocess
 import sys
-import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from itertools import pairwise
 from pathlib import Path
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
@@ -53,6 +49,7 @@ from controller.reporting.messages import BINDING_WARNINGS, EVICTION_MESSAGES, P
 from controller.reporting.metrics import ControllerMetrics
 from controller.reporting.state_collector import Caches
 from controller.settings import ControllerSettings
+from docs.generate_schema import attribute_docstrings
 from install.settings import InstallSettings
 from webhook.metrics import WebhookMetrics
 from webhook.settings import WebhookSettings
@@ -297,7 +294,7 @@ def answer(report: type[msgspec.Struct]) -> Table:
 
 
 def _fields(struct: type[msgspec.Struct], prefix: str) -> Iterator[Row]:
-    texts = _attribute_docstrings(struct)
+    texts = attribute_docstrings(struct)
     types = get_type_hints(struct)
     for field in msgspec.structs.fields(struct):
         annotation = types[field.name]
@@ -326,21 +323,6 @@ def _json_type(annotation: object) -> str:
         return ", ".join(f"`{each}`" for each in arguments)
     names = {bool: "true, false", int: "integer", float: "number", dict: "map"}
     return names.get(annotation, "object" if annotation is object else "string")
-
-
-def _attribute_docstrings(struct: type) -> dict[str, str]:
-    """Return what stands below each field of a class."""
-    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
-    assert isinstance(parsed, ast.ClassDef)  # noqa: S101 -- the source of a class
-    return {
-        field.target.id: text.value.value
-        for field, text in pairwise(parsed.body)
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(field.target, ast.Name)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-        and isinstance(text.value.value, str)
-    }
 
 
 def commands() -> str:

@@ -1,10 +1,14 @@
 """Write the JSON Schema of the outputs of `volcano-global COMMAND -o json`: `docs/generate_schema.py [--check]`."""
 
+import ast
+import inspect
 import json
 import sys
-from inspect import cleandoc
+import textwrap
+from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import msgspec
 
@@ -55,7 +59,12 @@ def schema() -> dict[str, Any]:
     for part in parts.values():
         if "description" in part:
             # Only Python 3.13 and newer remove the indentation of docstrings.
-            part["description"] = cleandoc(part["description"])
+            part["description"] = inspect.cleandoc(part["description"])
+    for struct in {found for report in structs for found in _structs_in(report)}:
+        texts, properties = attribute_docstrings(struct), parts[struct.__name__]["properties"]
+        for field in msgspec.structs.fields(struct):
+            if field.name in texts:
+                properties[field.encode_name]["description"] = inspect.cleandoc(texts[field.name])
     commands = {
         command: _report(parts.pop(ref["$ref"].rpartition("/")[2]), is_of_state=is_of_state)
         for (command, (_, is_of_state)), ref in zip(REPORTS.items(), refs, strict=True)
@@ -65,6 +74,31 @@ def schema() -> dict[str, Any]:
         "title": f"Outputs of volcano-global COMMAND -o json, {API_VERSION}",
         "description": "Validate the output of a command with the entry of $defs that has its name.",
         "$defs": {**commands, **dict(sorted(parts.items()))},
+    }
+
+
+def _structs_in(annotation: Any) -> Iterator[type[msgspec.Struct]]:
+    """Yield the structs in a type, with those of their fields."""
+    if isinstance(annotation, type) and issubclass(annotation, msgspec.Struct):
+        yield annotation
+        for inner in get_type_hints(annotation).values():
+            yield from _structs_in(inner)
+    for inner in get_args(annotation):
+        yield from _structs_in(inner)
+
+
+def attribute_docstrings(struct: type) -> dict[str, str]:
+    """Return what stands below each field of a class."""
+    (parsed,) = ast.parse(textwrap.dedent(inspect.getsource(struct))).body
+    assert isinstance(parsed, ast.ClassDef)  # noqa: S101 -- the source of a class
+    return {
+        field.target.id: text.value.value
+        for field, text in pairwise(parsed.body)
+        if isinstance(field, ast.AnnAssign)
+        and isinstance(field.target, ast.Name)
+        and isinstance(text, ast.Expr)
+        and isinstance(text.value, ast.Constant)
+        and isinstance(text.value.value, str)
     }
 
 

@@ -26,20 +26,20 @@ def namespace_path(namespace: str) -> str:
 
 
 class VisibleWorkload(msgspec.Struct, rename="camel", frozen=True):
-    """One workload of the namespace; position, reason and message are set while it is pending.
-
-    *position* counts from 1 and *of* is the number of pending workloads in its queue, those of other namespaces
-    included. *since* is when it was queued.
-    """
+    """One workload of the namespace."""
 
     kind: str
     name: str
     queue: str
     state: str
+    """``Pending``, ``Admitted`` or ``Finished``."""
     priority: int
     since: str | None
+    """Creation of the template, which is its age in the queue; null if unknown."""
     position: int | None = None
+    """Position in its queue, from 1; null, and reason and message empty, unless it is pending."""
     of: int | None = None
+    """Pending workloads in its queue, those of other namespaces included."""
     reason: str = ""
     message: str = ""
     remedy: str = ""
@@ -51,30 +51,32 @@ class VisibleWorkload(msgspec.Struct, rename="camel", frozen=True):
 
 
 class VisibleQueue(msgspec.Struct, rename="camel", frozen=True):
-    """A queue of the namespace's workloads: amounts of the namespace, and of all others together.
-
-    Amounts are quantities by resource. *limit* includes what ancestors allow.
-    """
+    """A queue of the workloads of the namespace."""
 
     name: str
     pending: int
+    """Pending workloads of the namespace."""
     others_pending: int
+    """Pending workloads of all other namespaces."""
     allocated: dict[str, str]
+    """What workloads of the namespace are charged with."""
     others_allocated: dict[str, str]
+    """What all other workloads are charged with."""
     fair_share: dict[str, str]
     limit: dict[str, str]
+    """Includes what ancestors allow."""
 
 
 class VisibleWorkloads(msgspec.Struct, rename="camel", frozen=True):
-    """The workloads of a namespace, pending ones first by queue and position; *remaining* were left out.
-
-    *queues* are those of the namespace's workloads that are not finished, at most 100.
-    """
+    """The workloads of a namespace."""
 
     namespace: str
     items: tuple[VisibleWorkload, ...]
+    """Pending ones first, by queue and position; at most 500."""
     remaining: int = 0
+    """How many workloads were left out."""
     queues: tuple[VisibleQueue, ...] = ()
+    """Those of the workloads that are not finished, at most 100."""
     api_version: str = API_VERSION
     kind: str = "WorkloadList"
 

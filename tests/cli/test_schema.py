@@ -82,3 +82,8 @@ def test_schema_file_is_current_and_has_every_command():
     for group in app.registered_groups:
         commands |= {f"{group.name}-{command.name}" for command in group.typer_instance.registered_commands}
     assert commands <= set(REPORTS)
+
+
+def test_schema_has_the_docstrings_of_fields():
+    assert "Pending" in DEFINITIONS["explain-job"]["properties"]["state"]["description"]
+    assert "fair share" in DEFINITIONS["QueueReport"]["properties"]["share"]["description"]

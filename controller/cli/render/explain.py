@@ -45,16 +45,20 @@ class Guarantee(msgspec.Struct, frozen=True):
 
 
 class UnmetRequirement(msgspec.Struct, rename="camel", frozen=True):
-    """One requirement that is not met; amounts are null where the reason has none, *free* may be negative."""
+    """One requirement that is not met."""
 
     reason: str
+    """The code of the pending reason."""
     queue: str | None
     cluster: str | None
     resource: str | None
     requests: str | None
+    """Null, here and below, where the reason has no amounts."""
     free: str | None
+    """Negative where more is charged than there is."""
     lacks: str | None
     guaranteed_to_others: tuple[Guarantee, ...]
+    """The guarantees that reduce what is free."""
     message: str
 
 
@@ -62,53 +66,60 @@ class RemedyStep(msgspec.Struct, rename={"before": "from", "after": "to"}, froze
     """One change of a remedy: the field of a queue or cluster, with the amounts before and after."""
 
     change: str
+    """A change that ``plan --what-if`` accepts."""
     before: str
     after: str
 
 
 class CandidateReport(msgspec.Struct, rename="camel", frozen=True):
-    """One cluster, evaluated for one workload.
-
-    *exclusion* is the code of why it is not a candidate, null for a candidate; *problem* says why, or why a candidate
-    admits nothing now. *replicas* is the number of replicas that fit.
-    """
+    """One cluster, evaluated for one workload."""
 
     name: str
     candidate: bool
     exclusion: str | None
+    """Why it does not match the workload, as a code; null for a candidate."""
     problem: str
+    """The same in words, or why a candidate admits nothing now; empty if neither."""
     free: Amounts
     lacks: Amounts
+    """What is missing there."""
     replicas: int | None = None
+    """Replicas that fit; null where it has none."""
 
 
 class ReservationReport(msgspec.Struct, rename="camel", frozen=True):
-    """Capacity and quota reserved for a pending workload; *clusters* is empty while none is chosen."""
+    """Capacity and quota reserved for a pending workload."""
 
     since: str
     clusters: tuple[str, ...]
+    """Empty while none is chosen."""
     promised_start: str | None
 
 
 class PendingState(msgspec.Struct, rename="camel", frozen=True):
-    """State of a pending workload; *position* counts from 1, *of* is the number of pending workloads in its queue.
-
-    *missing* lists the unmet requirements in the order in which they are checked, the
-    reason first. *changes* are verified by a simulation: exactly these changes admit it,
-    with all workloads ahead of it if *complete*; null if none were found.
-    """
+    """State of a pending workload."""
 
     reason: str
+    """The code of the reason."""
     message: str
     remedy: str
+    """What would admit it."""
     missing: tuple[UnmetRequirement, ...]
+    """The unmet requirements in the order in which they are checked, the reason first."""
     changes: tuple[RemedyStep, ...] | None
+    """Exactly these changes admit it, as the engine has tried; null if none were found."""
     complete: bool
+    """Whether they also admit all workloads ahead of it."""
     position: int
+    """Position in its queue, from 1."""
     of: int
+    """Pending workloads in its queue."""
     before: tuple[WorkloadAhead, ...]
+    """The workloads ahead of it in its queue."""
     clusters: tuple[CandidateReport, ...]
+    """All clusters, candidates first."""
     reservation: ReservationReport | None = None
+    """Its head reservation (O6)."""
 
 
 class ClusterCharge(msgspec.Struct, frozen=True):
@@ -119,26 +130,28 @@ class ClusterCharge(msgspec.Struct, frozen=True):
 
 
 class AdmittedState(msgspec.Struct, rename="camel", frozen=True):
-    """Clusters and charge of an admitted workload; *now* is true if this plan admits it.
-
-    *pending_resize* is its charge at admission, if it was resized since (D7).
-    """
+    """Clusters and charge of an admitted workload."""
 
     clusters: tuple[ClusterCharge, ...]
     charge: Amounts
     pending_resize: Amounts | None
+    """Its charge at its admission, if it was resized since (D7)."""
     since: str | None
+    """When it was admitted; null if unknown."""
     adopted: bool
+    """Whether it runs without an admission (D10)."""
     now: bool
+    """Whether this plan admits it."""
     apply_errors: Mapping[str, str] | msgspec.UnsetType = msgspec.UNSET
     """Why Karmada cannot apply it, by cluster; absent where it can. No status is reported from there (R1)."""
 
 
 class WorkloadQueue(msgspec.Struct, rename="camel", frozen=True):
-    """The queue of a workload; *path* is empty if the queue is not connected to the root."""
+    """The queue of a workload."""
 
     name: str
     path: tuple[str, ...]
+    """Queue names from the root; empty if the queue is not connected to the root."""
     exists: bool
     state: str
     weight: int
@@ -161,10 +174,12 @@ class PublishedEvent(msgspec.Struct, rename="camel", frozen=True):
 
 
 class CounterfactualReport(msgspec.Struct, rename={"before": "from", "after": "to"}, frozen=True):
-    """A change that admits the workload now; ``change`` can be given to ``plan --what-if``."""
+    """A change that admits the workload now."""
 
     change: str
+    """A change that ``plan --what-if`` accepts."""
     dimension: str
+    """``requests``, ``queue``, ``priority``, ``quota``, ``capacity``, ``placement`` or ``completion``."""
     before: str
     after: str
 
@@ -181,23 +196,31 @@ class DataReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class Explanation(msgspec.Struct, rename="camel", frozen=True):
-    """One workload; *waiting* is set for a pending one, *running* for an admitted one, neither for a finished one."""
+    """One workload."""
 
     kind: str
     namespace: str
     name: str
     state: str
+    """``Pending``, ``Admitted`` or ``Finished``."""
     priority: int
     priority_class: str
     unknown_class: bool
+    """Whether its PriorityClass does not exist, so that the default one counts."""
     since: str | None
+    """Creation of the template, which is its age in the queue; null if unknown."""
     requests: Amounts
     gang: Amounts
+    """The gang minimum: the requests that must fit at the same time."""
     copies: int
+    """To how many clusters its placement sends it whole (D5)."""
     queue: WorkloadQueue
     waiting: PendingState | None
+    """Set for a pending workload."""
     running: AdmittedState | None
+    """Set for an admitted workload."""
     finished_on: tuple[str, ...]
+    """Where a finished workload ran."""
     raised_priority: int | msgspec.UnsetType = msgspec.UNSET
     """The priority as raised by waiting (O10); left out where it is not raised."""
     start: StartReport | None = None

@@ -17,24 +17,29 @@ _PART_COLUMNS = (
 
 
 class HyperJobPart(msgspec.Struct, rename="camel", frozen=True):
-    """One part; *cluster* is empty if any cluster is possible, *reason* if it is not pending."""
+    """One part."""
 
     name: str
     replicated_job: str
     cluster: str
+    """The cluster that the split has chosen; empty if any is possible."""
     pods: int
     requests: Amounts
     why: str
+    """Why it has this cluster and size."""
     state: str
     clusters: tuple[str, ...]
+    """Where it is admitted."""
     reason: str
+    """The code of its pending reason; empty if it is not pending."""
     message: str
     retries: int
+    """How often it was started again after a failure."""
     start: StartReport | None = None
 
 
 class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
-    """One HyperJob; *decided* is true if the controller has split it, false if this is a preview."""
+    """One HyperJob."""
 
     namespace: str
     name: str
@@ -42,7 +47,9 @@ class HyperJobReport(msgspec.Struct, rename="camel", frozen=True):
     reason: str
     message: str
     decided: bool
+    """Whether the controller has split it; otherwise this is a preview."""
     min_available: int
+    """How many parts must be admitted together."""
     parts: tuple[HyperJobPart, ...]
 
 

@@ -15,10 +15,11 @@ START_COLUMN = Column("START (UTC)")
 
 
 class ClusterTarget(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A cluster of an admission, with replicas if they are divided."""
+    """A cluster of an admission."""
 
     name: str
     replicas: int | None = None
+    """Replicas there, where Karmada divides the workload; left out otherwise."""
 
 
 class DecisionReport(msgspec.Struct, frozen=True):
@@ -29,8 +30,11 @@ class DecisionReport(msgspec.Struct, frozen=True):
     name: str
     queue: str
     action: str
+    """``Admit``, ``Wait`` or ``Evict``."""
     clusters: tuple[ClusterTarget, ...]
+    """Where it is admitted, or the nominated cluster of a ``Wait``."""
     reason: str | None
+    """The pending or eviction reason; null for an ``Admit``."""
     message: str
 
 
@@ -82,24 +86,26 @@ class PlanReport(msgspec.Struct, frozen=True, omit_defaults=True, rename="camel"
 
 
 class StartReport(msgspec.Struct, frozen=True):
-    """When a pending workload starts, with 10, 50 and 90 percent probability; null where that is later than simulated.
-
-    *after* are workloads whose end lets it start, the most frequent first.
-    """
+    """When a pending workload starts."""
 
     p10: str | None
+    """It starts by then with 10 % probability. Null, here and below: later than was simulated."""
     p50: str | None
+    """It starts by then with 50 % probability."""
     p90: str | None
+    """It starts by then with 90 % probability."""
     after: tuple[str, ...]
+    """Workloads whose end lets it start, the most frequent first."""
     complete: bool = True
     """Whether all 24 hours were simulated; if not, a time that is null may be earlier than in 24 hours."""
 
 
 class PendingReport(msgspec.Struct, rename="camel", frozen=True):
-    """One pending workload; ``since`` is null if unknown."""
+    """One pending workload."""
 
     queue: str
     position: int
+    """Position in its queue, from 1."""
     kind: str
     group: str
     """API group of the kind."""
@@ -108,11 +114,14 @@ class PendingReport(msgspec.Struct, rename="camel", frozen=True):
     priority: int
     priority_class: str
     since: str | None
+    """Creation of the template, which is its age in the queue; null if unknown."""
     age: str
     """Time since then, for people: ``3m20s``."""
     reason: str
+    """The code of the reason."""
     message: str
     remedy: str
+    """What would admit it."""
     raised_priority: int | msgspec.UnsetType = msgspec.UNSET
     """The priority as raised by waiting (O10); left out where it is not raised."""
     start: StartReport | None = None
@@ -128,7 +137,7 @@ class Pending(msgspec.Struct, rename="camel", frozen=True):
 
 
 class UsageReport(msgspec.Struct, rename="camel", frozen=True):
-    """One admitted workload and what it is charged with; ``since`` is null if unknown."""
+    """One admitted workload and what it is charged with."""
 
     kind: str
     group: str
@@ -140,6 +149,7 @@ class UsageReport(msgspec.Struct, rename="camel", frozen=True):
     clusters: tuple[str, ...]
     charge: Amounts
     since: str | None
+    """When it was admitted; null if unknown."""
     age: str
     """Time since then, for people: ``3m20s``."""
 
@@ -158,17 +168,21 @@ class ClusterUsageReport(msgspec.Struct, frozen=True):
 
 
 class ClusterReport(msgspec.Struct, rename="camel", frozen=True):
-    """One cluster; ``problem`` is why it admits no workloads."""
+    """One cluster."""
 
     name: str
     ready: bool
     problem: str
+    """Why it admits no workloads; empty if it does."""
     admitted: int
     """Number of admitted workloads on it."""
     allocatable: Amounts
     external_usage: Amounts
+    """What others use."""
     usage: Amounts
+    """What admitted workloads are charged with."""
     free: Amounts
+    """Headroom; negative where more is used than there is."""
     next_cycle: ClusterUsageReport | None
     """Set with ``--next-cycle``."""
 

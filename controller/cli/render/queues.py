@@ -15,18 +15,17 @@ _NO_LIMIT = "none"
 
 
 class QueueShareReport(msgspec.Struct, rename="camel", frozen=True):
-    """Fair share, usage and limit of one queue.
-
-    ``share`` is usage divided by fair share; null if there is no fair share or if the ratio is infinite.
-    """
+    """Fair share, usage and limit of one queue."""
 
     name: str
     fair_share: Amounts
     allocated: Amounts
+    """Usage, also of workloads that are being evicted."""
     limit: Amounts
     limited: tuple[str, ...]
     """Resources of which it may use less than all clusters have, or for which it or an ancestor has a capability."""
     share: float | None
+    """Usage divided by fair share; null if there is no fair share, or if the ratio is infinite."""
 
 
 class NextCycle(msgspec.Struct, frozen=True):
@@ -39,10 +38,11 @@ class NextCycle(msgspec.Struct, frozen=True):
     allocated: Amounts
     """Usage after the cycle; victims hold their charges until they have stopped."""
     share: float | None
+    """Usage divided by fair share; null if there is no fair share, or if the ratio is infinite."""
 
 
 class QueueReport(msgspec.Struct, rename="camel", frozen=True):
-    """One queue of the hierarchy with its current usage; the numbers of workloads include its descendants."""
+    """One queue of the hierarchy with its current usage."""
 
     name: str
     parent: str
@@ -53,13 +53,17 @@ class QueueReport(msgspec.Struct, rename="camel", frozen=True):
     state: str
     """``Broken`` where the queue is not connected to the root, so that it takes no workloads."""
     pending: int
+    """Pending workloads, of descendants too."""
     admitted: int
+    """Admitted workloads, of descendants too."""
     fair_share: Amounts
     allocated: Amounts
+    """Usage, also of workloads that are being evicted."""
     limit: Amounts
     limited: tuple[str, ...]
     """Resources of which it may use less than all clusters have, or for which it or an ancestor has a capability."""
     share: float | None
+    """Usage divided by fair share; null if there is no fair share, or if the ratio is infinite."""
     reachable: Amounts | None
     """Capacity of the clusters that its pending workloads can use; null if that is all of it."""
     next_cycle: NextCycle | None

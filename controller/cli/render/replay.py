@@ -14,29 +14,34 @@ _HISTORY = ("TIME (UTC)", "ACTION", "QUEUE", "POS", "RULE", "CLUSTERS", "MESSAGE
 
 
 class DifferenceReport(msgspec.Struct, rename="camel", frozen=True):
-    """One decision that differs; null where only one side has a decision."""
+    """One decision that differs."""
 
     line: int
     plan: int
     time: str | None
     workload: str
     recorded: Fields | None
+    """Null where there is no such decision in the file."""
     replayed: Fields | None
+    """Null where there is none in the replay."""
 
 
 class FileReport(msgspec.Struct, rename="camel", frozen=True):
-    """One file; ``alteredBefore`` is the first line whose checksum shows that a line before it was changed."""
+    """One file."""
 
     file: str
     same: bool
     version: str
     identity: str
+    """The process that wrote it."""
     since: str | None
     until: str | None
     plans: int
     decisions: int
     different: int
+    """Decisions that differ."""
     altered_before: int | None
+    """The first line with a digest that shows that a line before it was changed; null if there is none."""
     warnings: tuple[str, ...]
     differences: tuple[DifferenceReport, ...]
 
@@ -52,11 +57,13 @@ class RecordedDecisionReport(msgspec.Struct, rename="camel", frozen=True):
 
 
 class ReplayReport(msgspec.Struct, frozen=True):
-    """All files; *history* is set if a workload was requested, sorted by time."""
+    """All files."""
 
     same: bool
+    """Whether all decisions of all files are the same, and no file was altered."""
     files: tuple[FileReport, ...]
     history: tuple[RecordedDecisionReport, ...] | None
+    """The decisions about the workload of ``--workload``, by time; null without it."""
 
 
 class DecisionHistory(msgspec.Struct, frozen=True):
