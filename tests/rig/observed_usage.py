@@ -336,7 +336,16 @@ class ObservedUsage:
         free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), 0)
         if all(state is not None and is_ready(state) for state in self._recent("clusters", cluster, at)):
             return free
-        return max(free, self.held_on(cluster).get(resource, 0))
+        return max(free, self._most_held_on(cluster, resource))
+
+    def _most_held_on(self, cluster: str, resource: str) -> requests.Amount:
+        """Return what the controller may charge at most in *cluster*: of what has no clusters, all replicas."""
+        moved = (
+            self.whole(holder).get(resource, 0) - self.charges[holder.uid].get(resource, 0)
+            for holder in self.holders()
+            if not holder.clusters and cluster in placement(holder)
+        )
+        return sum(moved, self.held_on(cluster).get(resource, 0))
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> requests.Amount:
         """Return the lowest total guarantee of the siblings of *queue* within the lag; 0 if they may be scaled down."""
