@@ -339,6 +339,19 @@ def admit_after_a_gang_that_was_decided_within_the_same_second(history: HistoryB
     history.admit("first", on="m2", admittedAt="2026-01-01T00:00:01Z", seconds=0.01)
 
 
+def admit_with_gangs_that_request_no_cpu(history: HistoryBuilder) -> None:
+    history.cluster("m2", cpu="3")
+    history.job("idle", cpu=2)
+    job = history.now["jobs", "idle"]
+    coordinator = {"replicas": 1, "template": {"spec": {"containers": [{}]}}}
+    spec = {**job["spec"], "tasks": [coordinator, *job["spec"]["tasks"]], "minAvailable": 1}
+    history.change("jobs", "idle", {**job, "spec": spec})
+    history.job("gang", replicas=2, minimum=1)
+    history.job("all")
+    for name in ("idle", "gang", "all"):
+        history.admit(name, admittedAt="2026-01-01T00:00:01.005Z")
+
+
 def admit_before_an_end_is_seen_beside_a_gang_of_the_plan(history: HistoryBuilder) -> None:
     history.cluster("m1", cpu="4")
     history.queue("important", priority=9, capability={"cpu": "2"})
@@ -479,6 +492,7 @@ PERMITTED = [
     admit_beside_cluster_where_finished_job_runs_again,
     admit_beside_job_that_ran_again_and_lost_its_cluster,
     admit_after_a_gang_that_was_decided_within_the_same_second,
+    admit_with_gangs_that_request_no_cpu,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
     admit_beside_resized_job_on_a_shrunken_cluster,
     admit_gang_that_was_smaller_before,

@@ -185,8 +185,9 @@ def _overcommitted(usage: ObservedUsage, after: BindingState, cluster: str, reso
     gangs = {item.uid: usage.gang(item).get(resource, 0) * copies[item.uid] for item in [*peers, after]}
     held = sum(charges[item.uid] for item in others if item.uid not in gangs)
     most = usage.free_capacity(cluster, resource, at) - usage.external.least(cluster, resource, at)
-    for uid in sorted(gangs, key=lambda uid: charges[uid] - gangs[uid]):
-        if held + gangs[uid] > most:
+    # A gang that does not request the resource fits after all others.
+    for uid in sorted(gangs, key=lambda uid: (not gangs[uid], charges[uid] - gangs[uid])):
+        if gangs[uid] and held + gangs[uid] > most:
             return sum(charges[item.uid] for item in others)
         held += charges[uid]
     return None
