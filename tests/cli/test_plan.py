@@ -82,6 +82,14 @@ def test_placed_binding_without_job_is_noted(run, tmp_path):
     assert run("plan", "-f", path).err == note
 
 
+def test_missing_priority_class_is_noted(plan):
+    documents = cluster("m", CPU), queue("a"), priority_class("known", 5)
+    jobs = [job(f"j-{name}", CPU, queue="a", priority=name) for name in ("known", "gone")]
+    note = "note: PriorityClass 'gone' does not exist: 1 job has the default priority instead\n"
+    assert plan(*documents, *jobs).err == note
+    assert plan(*documents, jobs[0]).err == ""
+
+
 def high_before_low(**more):
     queues = [queue("high", priority=5, deserved=units(1)), queue("low", deserved=units(7))]
     waiting = [*jobs("h", 8, units(1), queue="high"), *jobs("l", 8, units(1), queue="low")]

@@ -1,5 +1,6 @@
 """Fills a store with the objects of files, as the informers of a live control plane would."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
@@ -187,7 +188,8 @@ def offline_state(
             store.hyperjob_changed(split.hyperjob.metadata.uid, cached)
         apply_claims(store, claims, objects.configuration)
     changes.check_all_used()
-    notes = (*objects.notes, *_unsplit_notes(splits), *_unknown_charge_notes(store), *map(InputNote, changes.notes))
+    about_state = (*_unsplit_notes(splits), *_unknown_charge_notes(store), *_unknown_class_notes(store))
+    notes = (*objects.notes, *about_state, *map(InputNote, changes.notes))
     return OfflineState(store, notes, objects, tuple(splits), claims)
 
 
@@ -267,6 +269,15 @@ def _unknown_charge_notes(store: Store) -> Iterator[InputNote]:
         ):
             path = f"{binding.api.kind} {binding.template.namespace}/{binding.template.name}"
             yield InputNote(f"{path}: it is placed, but the job is not in the files, so its usage is counted as zero")
+
+
+def _unknown_class_notes(store: Store) -> Iterator[InputNote]:
+    """Yield a note for each PriorityClass that jobs name and that does not exist: the default one counts (O2)."""
+    templates = (store.template(binding) for binding in store.bindings)
+    counts = Counter(template.priority_class for template in templates if template is not None)
+    for name in sorted(counts.keys() - {"", *(known.key for known in store.priority_classes)}):
+        jobs = "1 job has" if counts[name] == 1 else f"{counts[name]} jobs have"
+        yield InputNote(f"PriorityClass '{name}' does not exist: {jobs} the default priority instead")
 
 
 _UNKNOWN_PROGRESS = ClusterProgress(ClusterName(""), WorkloadPhase.WAITING)
