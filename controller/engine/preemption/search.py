@@ -14,6 +14,7 @@ from controller.engine.fairness.tournament import Head
 from controller.engine.placement.feasibility_cache import FeasibilityCache
 from controller.engine.placement.fit import (
     ClusterRank,
+    fixed_rank,
     free_after_evictions,
     rank_cluster,
     required_after_evictions,
@@ -342,22 +343,19 @@ class ClusterAfterEvictions:
         self._evicted = 0
         self._assigned: Resources = EMPTY
 
-    def rank(self, requirements: SchedulingRequirements) -> tuple[int, int, int, ClusterName] | None:
+    def rank(self, requirements: SchedulingRequirements, units: Resources) -> tuple[int, int, ClusterRank] | None:
         """Return P3's cluster order for a part: worst victim, victims, C3's order; ``None`` if it does not fit."""
         needed = self._evictions_needed(requirements)
         if needed is None:
             return None
-        evicted = needed[0]
+        evicted, free = needed
         freed = total(charge for _, charge in self._victims[:evicted])
         if not free_after_evictions(self.cluster_state, freed, with_estimates=True).accepts_pods(requirements):
             return None
         worst = self._victims[evicted - 1][0] if evicted > self._evicted else -1
-        preference = (
-            requirements.preferred_clusters.index(self.cluster_state.name)
-            if self.cluster_state.name in requirements.preferred_clusters
-            else len(requirements.preferred_clusters)
-        )
-        return worst, evicted - self._evicted, preference, self.cluster_state.name
+        fixed = fixed_rank(requirements, self.cluster_state.name, self.cluster_state.allocatable, units)
+        fits_all_pods = fits(requirements.requests, free)
+        return worst, evicted - self._evicted, fixed.rank(free, fits_gang=True, fits_all_pods=fits_all_pods)
 
     def assign(self, part: Workload, requirements: SchedulingRequirements) -> None:
         """Assign *part* to this cluster."""
@@ -425,16 +423,20 @@ class GangParts:
         """Return clusters for *parts*, which are placed in this order."""
         states = self._feasibility_cache.cluster_usage
         clusters: dict[ClusterName, ClusterAfterEvictions] = {}
+        units: dict[int, Resources] = {}
         for part in parts:
             requirements = self.classes[part.uid].requirements
             names = self._feasibility_cache.get(requirements).candidates.names
+            if id(requirements) not in units:
+                fleet = total(states.cluster_state(name).allocatable for name in names)
+                units[id(requirements)] = units_of(fleet, requirements)
             for name in names:
                 if name not in clusters:
                     reserved = set_aside.by_cluster.get(name)
                     clusters[name] = ClusterAfterEvictions(states.cluster_state(name), victims.get(name, ()), reserved)
-            orders = (clusters[name].rank(requirements) for name in names)
+            orders = (clusters[name].rank(requirements, units[id(requirements)]) for name in names)
             best = min((order for order in orders if order is not None), default=None)
             if best is None:
                 return None
-            clusters[best[-1]].assign(part, requirements)
+            clusters[ClusterName(best[-1][-1])].assign(part, requirements)
         return GangAssignment(parts, {name: cluster for name, cluster in clusters.items() if cluster.parts})
