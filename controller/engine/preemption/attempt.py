@@ -12,7 +12,7 @@ from controller.engine.fairness.shares import QueueShares
 from controller.engine.fairness.tournament import Head
 from controller.engine.placement.fit import FreeCapacity, free_after_evictions
 from controller.engine.preemption.candidates import Rank as VictimRank
-from controller.engine.preemption.candidates import Victim
+from controller.engine.preemption.candidates import Victim, without_parts
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.hierarchy import Node, QueueName
@@ -176,12 +176,28 @@ class PreemptionAttempt:
         )
 
     def may_select(self, victim: Victim) -> bool:
-        """Return whether *victim* is unselected and the parts of its gang that precede it are selected."""
-        return victim not in self.selected and (victim.preceded_by is None or victim.preceded_by in self.selected)
+        """Return whether *victim* is unselected, and its gang has a part to spare if it is a single one."""
+        if victim in self.selected or self._is_evicted_with_others(victim):
+            return False
+        if victim.spare is None:
+            return True
+        gang = victim.workloads[0].gang
+        singles = sum(other.spare is not None and other.workloads[0].gang == gang for other in self.selected)
+        return singles < victim.spare
 
     def must_stay_selected(self, victim: Victim) -> bool:
-        """Return whether other parts of its gang are selected only because *victim* is."""
-        return any(other.preceded_by is victim for other in self.selected)
+        """Return whether the other parts of its gang are selected as well."""
+        return victim.spare is not None and self._is_evicted_with_others(victim)
+
+    def _is_evicted_with_others(self, victim: Victim) -> bool:
+        gang = victim.workloads[0].gang
+        return gang is not None and any(
+            other.parts and other.node is victim.node and other.workloads[0].gang == gang for other in self.selected
+        )
+
+    def unselected(self, victim: Victim) -> Victim:
+        """Return *victim* without those of its parts that are selected."""
+        return without_parts(victim, self.selected)
 
     def select(self, victim: Victim, selection: SelectionRank) -> None:
         """Select *victim* for eviction."""

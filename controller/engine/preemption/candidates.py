@@ -4,7 +4,8 @@ From them follows where workloads would fit once borrowed capacity is reclaimed 
 candidate may be evicted for a certain preemptor.
 """
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from controller.engine.fairness.ageing import VictimPriorities
 from controller.engine.fairness.shares import QueueShares
@@ -47,8 +48,10 @@ class Victim:
     """Their charge in the queue."""
     priority: int
     """The highest job priority among them, as raised by waiting when they were admitted (O10)."""
-    preceded_by: "Victim | None" = None
-    """Victim of the same gang that must go first: above the gang minimum, parts go one by one."""
+    spare: int | None = None
+    """How many parts of its gang may be evicted one by one, if it is one of these."""
+    parts: "tuple[Victim, ...]" = ()
+    """The single parts of a gang, if it is all of them together."""
     kind: tuple[QueueName, frozenset[tuple[str, int]], bool] = field(init=False)
     """Queue, charge, and whether it exceeds its charge: a policy decides alike on all victims of one kind."""
 
@@ -120,7 +123,7 @@ class PreemptionCandidates:
             node = self._tree.nodes[queue]
             admitted = self._workloads.admitted.get(queue, {}).values()
             victims = [
-                self._victim((workload,), node)
+                self._victim(workload, node)
                 for workload in admitted
                 if workload.gang is None and self._is_evictable(workload)
             ]
@@ -134,10 +137,10 @@ class PreemptionCandidates:
         self._by_queue.pop(queue, None)
 
     def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
-        """Return the victims of a gang in one queue: single parts above its minimum, then all others at once.
+        """Return the victims of a gang in one queue: single parts where it has some to spare, and all together.
 
-        Its parts in other queues are evicted with these, because too few would be left (G1). Where some parts are
-        protected, only single ones are victims, of a gang in one queue.
+        Its parts in other queues are evicted with all of these, because too few would be left (G1). Where some parts
+        are protected, only single ones are victims, of a gang in one queue.
         """
         parts = self._workloads.parts(gang)
         admitted = [part for part in parts if part.state is WorkloadState.ADMITTED]
@@ -145,20 +148,17 @@ class PreemptionCandidates:
         if len(evictable) < len(admitted) and any(part.queue != node.name for part in admitted):
             # Single ones of several queues may be too many together.
             return []
-        own = (part for part in evictable if part.queue == node.name)
-        singles = sorted((self._victim((part,), node) for part in own), key=lambda victim: victim.rank)
         spare = max(sum(part.state is not WorkloadState.PENDING for part in parts) - gang.minimum, 0)
-        victims: list[Victim] = []
-        for single in singles[:spare]:
-            victims.append(replace(single, preceded_by=victims[-1] if victims else None))
-        rest = tuple(victim.workloads[0] for victim in singles[spare:] if len(evictable) == len(admitted))
-        return [*victims, self._victim(rest, node, after=victims[-1] if victims else None)] if rest else victims
+        own = (part for part in evictable if part.queue == node.name)
+        singles = sorted((self._victim(part, node, spare) for part in own), key=lambda victim: victim.rank)
+        victims = singles if spare else []
+        if len(evictable) < len(admitted) or len(singles) <= spare:
+            return victims
+        return [*victims, all_together(singles)]
 
-    def _victim(self, workloads: tuple[Workload, ...], node: Node, *, after: Victim | None = None) -> Victim:
-        priorities = [self._priorities.of(workload) for workload in workloads]
-        ranks = [_rank(workload, node, priority) for workload, priority in zip(workloads, priorities, strict=True)]
-        charge = total(workload.admission.charge for workload in workloads if workload.admission is not None)
-        return Victim(workloads, node, max(ranks), charge, max(priorities), after)
+    def _victim(self, workload: Workload, node: Node, spare: int | None = None) -> Victim:
+        priority, charge = self._priorities.of(workload), workload.admission.charge if workload.admission else EMPTY
+        return Victim((workload,), node, _rank(workload, node, priority), charge, priority, spare)
 
     def _is_evictable(self, workload: Workload) -> bool:
         """Return whether evicting it certainly frees capacity and is up to the controller."""
@@ -169,6 +169,37 @@ class PreemptionCandidates:
             for cluster_charge in workload.admission.cluster_charges
         )
         return all(cluster_state.is_usable for cluster_state in cluster_states)
+
+
+def all_together(parts: Sequence[Victim]) -> Victim:
+    """Return the victim that consists of *parts* of one gang in one queue."""
+    return Victim(
+        tuple(part.workloads[0] for part in parts),
+        parts[0].node,
+        max(part.rank for part in parts),
+        total(part.charge for part in parts),
+        max(part.priority for part in parts),
+        parts=tuple(parts),
+    )
+
+
+def without_parts(victim: Victim, evicted: Container[Victim]) -> Victim:
+    """Return *victim* without those of its parts that are *evicted* one by one; a part of a gang is always left."""
+    rest = [part for part in victim.parts if part not in evicted]
+    return victim if len(rest) == len(victim.parts) else all_together(rest)
+
+
+def each_part_once(victims: Iterable[Victim]) -> Iterator[Victim]:
+    """Yield the first parts of each gang that may be evicted one by one, all its others together, and other victims."""
+    singles: dict[HyperJobGang | None, set[Victim]] = {}
+    for victim in victims:
+        gang = victim.workloads[0].gang
+        evicted = singles.setdefault(gang, set())
+        if victim.spare is None:
+            yield without_parts(victim, evicted)
+        elif len(evicted) < victim.spare:
+            evicted.add(victim)
+            yield victim
 
 
 def _rank(workload: Workload, node: Node, priority: int) -> Rank:
@@ -258,13 +289,16 @@ class ReclaimableCapacity:
         """
         rules, latest = self._policy.reclaim, self._now + self._policy.head_reservation.after_ms
         freed: dict[ClusterName, Resources] = {}
+        evictable: list[Victim] = []
         for victim in self._candidates.in_queue(node.name):
             evictable_at = rules.evictable_at(victim.evictions, victim.admitted_at)
             if evictable_at is None or not keeps_guarantee(node, victim, self._shares.quota):
                 continue
             if max(evictable_at, victim.stays_until) <= latest:
-                for cluster_charge in victim.cluster_charges:
-                    freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
+                evictable.append(victim)
+        for victim in each_part_once(evictable):
+            for cluster_charge in victim.cluster_charges:
+                freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed
 
     def _has_borrowed(self, node: Node) -> bool:

@@ -22,7 +22,8 @@ from controller.engine.placement.fit import (
 )
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.preemption.attempt import PreemptionAttempt, RankedVictims, SelectionRank, SetAside, Shortage
-from controller.engine.preemption.candidates import Victim
+from controller.engine.preemption.candidates import Rank as VictimRank
+from controller.engine.preemption.candidates import Victim, each_part_once
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
@@ -156,12 +157,11 @@ def _select_tier(
     for victim in victims.that_may_help(shortage):
         if not shortage or lacks_capacity != bool(shortage.clusters):
             break
-        if (
-            attempt.may_select(victim)
-            and attempt.helps(victim, shortage)
-            and _evaluate(attempt, victim, policy) == (True, tier)
-        ):
-            attempt.select(victim, (tier, victim.rank))
+        if not attempt.may_select(victim):
+            continue
+        unselected = attempt.unselected(victim)
+        if attempt.helps(unselected, shortage) and _evaluate(attempt, unselected, policy) == (True, tier):
+            attempt.select(unselected, (tier, unselected.rank))
             shortage = attempt.shortage()
     return shortage
 
@@ -326,11 +326,15 @@ def find_gang_plan(
     return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in assigned.parts}, None)
 
 
+_PartRank = tuple[tuple[VictimRank, ...], int, ClusterRank]
+"""P3's cluster order for a part: the worst victim if there is one, the number of victims, C3's order."""
+
+
 class ClusterAfterEvictions:
     """A cluster after the eviction of its first victim candidates."""
 
     def __init__(
-        self, cluster_state: ClusterState, victims: Sequence[tuple[int, Resources]], reserved: Resources | None
+        self, cluster_state: ClusterState, victims: Sequence[tuple[VictimRank, Resources]], reserved: Resources | None
     ) -> None:
         self.cluster_state = cluster_state
         self.parts: list[Workload] = []
@@ -343,8 +347,8 @@ class ClusterAfterEvictions:
         self._evicted = 0
         self._assigned: Resources = EMPTY
 
-    def rank(self, requirements: SchedulingRequirements, units: Resources) -> tuple[int, int, ClusterRank] | None:
-        """Return P3's cluster order for a part: worst victim, victims, C3's order; ``None`` if it does not fit."""
+    def rank(self, requirements: SchedulingRequirements, units: Resources) -> _PartRank | None:
+        """Return the rank of this cluster for a part; ``None`` if the part does not fit."""
         needed = self._evictions_needed(requirements)
         if needed is None:
             return None
@@ -352,7 +356,7 @@ class ClusterAfterEvictions:
         freed = total(charge for _, charge in self._victims[:evicted])
         if not free_after_evictions(self.cluster_state, freed, with_estimates=True).accepts_pods(requirements):
             return None
-        worst = self._victims[evicted - 1][0] if evicted > self._evicted else -1
+        worst = (self._victims[evicted - 1][0],) if evicted > self._evicted else ()
         fixed = fixed_rank(requirements, self.cluster_state.name, self.cluster_state.allocatable, units)
         fits_all_pods = fits(requirements.requests, free)
         return worst, evicted - self._evicted, fixed.rank(free, fits_gang=True, fits_all_pods=fits_all_pods)
@@ -405,10 +409,10 @@ class GangParts:
 
     def assign_clusters(self, set_aside: SetAside, candidates: Iterable[Victim] = ()) -> GangAssignment | None:
         """Return clusters for all parts after evicting *candidates*; ``None`` if they fit in no order."""
-        victims: dict[ClusterName, list[tuple[int, Resources]]] = {}
-        for number, victim in enumerate(candidates):
-            for cluster_charge in victim.cluster_charges:
-                victims.setdefault(cluster_charge.cluster, []).append((number, cluster_charge.charge))
+        victims = {
+            name: [(victim.rank, victim.charge_on(name)) for victim in each_part_once(on_cluster)]
+            for name, on_cluster in _by_cluster(candidates).items()
+        }
         assigned = self._assign(self._parts, victims, set_aside)
         if assigned is not None or self._sorter.has_equal_parts:
             return assigned
@@ -417,7 +421,7 @@ class GangParts:
     def _assign(
         self,
         parts: Sequence[Workload],
-        victims: Mapping[ClusterName, Sequence[tuple[int, Resources]]],
+        victims: Mapping[ClusterName, Sequence[tuple[VictimRank, Resources]]],
         set_aside: SetAside,
     ) -> GangAssignment | None:
         """Return clusters for *parts*, which are placed in this order."""
