@@ -302,28 +302,44 @@ def find_gang_plan(
 ) -> PreemptionPlan | None:
     """Return a plan that admits all *parts*; ``None`` where there is none."""
     candidates, policy, set_aside = victim_search
-    assigned = parts.assign_clusters(set_aside, candidates)
-    if assigned is None:
-        return None
-    cluster_of = {part.uid: name for name, cluster in assigned.clusters.items() for part in cluster.parts}
-    attempt = PreemptionAttempt(
-        queue_shares,
-        head,
-        [parts.classes[part.uid] for part in assigned.parts],
-        {
-            name: (cluster.cluster_state, cluster.requested, [part.requirements for part in cluster.parts])
-            for name, cluster in assigned.clusters.items()
-        },
-        set_aside,
-    )
-    on_clusters = [
+    while (assigned := parts.assign_clusters(set_aside, candidates)) is not None:
+        cluster_of = {part.uid: name for name, cluster in assigned.clusters.items() for part in cluster.parts}
+        attempt = PreemptionAttempt(
+            queue_shares,
+            head,
+            [parts.classes[part.uid] for part in assigned.parts],
+            {
+                name: (cluster.cluster_state, cluster.requested, [part.requirements for part in cluster.parts])
+                for name, cluster in assigned.clusters.items()
+            },
+            set_aside,
+        )
+        on_clusters = [
+            victim
+            for victim in candidates
+            if any(cluster_charge.cluster in assigned.clusters for cluster_charge in victim.cluster_charges)
+        ]
+        victims = RankedVictims(candidates, on_clusters)
+        if select_victims(attempt, victims, policy):
+            return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in assigned.parts}, None)
+        allowed = _allowed_victims(attempt, victims, policy)
+        if len(allowed) == len(candidates):
+            return None
+        candidates = allowed
+    return None
+
+
+def _allowed_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> list[Victim]:
+    """Return the victims that a failed *attempt* selects first, and those that may be evicted in addition to these."""
+    attempt.unselect_all()
+    _select_until_it_fits(attempt, victims, policy)
+    selected = {workload.uid for victim in attempt.selected for workload in victim.workloads}
+    return [
         victim
-        for victim in candidates
-        if any(cluster_charge.cluster in assigned.clusters for cluster_charge in victim.cluster_charges)
+        for victim in victims.everywhere
+        if selected.issuperset(workload.uid for workload in victim.workloads)
+        or (attempt.may_select(victim) and _evaluate(attempt, attempt.unselected(victim), policy)[0])
     ]
-    if not select_victims(attempt, RankedVictims(candidates, on_clusters), policy):
-        return None
-    return PreemptionPlan(attempt, {part.uid: cluster_of[part.uid] for part in assigned.parts}, None)
 
 
 _PartRank = tuple[tuple[VictimRank, ...], int, ClusterRank]
