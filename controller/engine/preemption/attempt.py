@@ -177,7 +177,7 @@ class PreemptionAttempt:
 
     def may_select(self, victim: Victim) -> bool:
         """Return whether *victim* is unselected, and its gang has a part to spare if it is a single one."""
-        if victim in self.selected or self._is_evicted_with_others(victim):
+        if victim in self.selected or self._selected_together(victim):
             return False
         if victim.spare is None:
             return True
@@ -186,14 +186,16 @@ class PreemptionAttempt:
         return singles < victim.spare
 
     def must_stay_selected(self, victim: Victim) -> bool:
-        """Return whether the other parts of its gang are selected as well."""
-        return victim.spare is not None and self._is_evicted_with_others(victim)
+        """Return whether several other parts of its gang are selected together: too many to run without these only."""
+        return victim.spare is not None and any(len(other.parts) > 1 for other in self._selected_together(victim))
 
-    def _is_evicted_with_others(self, victim: Victim) -> bool:
+    def _selected_together(self, victim: Victim) -> list[Victim]:
+        """Return the parts that are selected together of the gang of *victim* in its queue."""
         gang = victim.workloads[0].gang
-        return gang is not None and any(
-            other.parts and other.node is victim.node and other.workloads[0].gang == gang for other in self.selected
-        )
+        if gang is None:
+            return []
+        together = [other for other in self.selected if other.parts and other.node is victim.node]
+        return [other for other in together if other.workloads[0].gang == gang]
 
     def unselected(self, victim: Victim) -> Victim:
         """Return *victim* without those of its parts that are selected."""
