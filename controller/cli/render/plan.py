@@ -89,9 +89,9 @@ class StartReport(msgspec.Struct, frozen=True):
     """When a pending workload starts."""
 
     p10: str | None
-    """It starts by then with 10 % probability. Null, here and below: later than was simulated."""
+    """It starts by then with 10 % probability."""
     p50: str | None
-    """It starts by then with 50 % probability."""
+    """It starts by then with 50 % probability; null, like *p90*, if that is later than was simulated."""
     p90: str | None
     """It starts by then with 90 % probability."""
     after: tuple[str, ...]
