@@ -331,6 +331,26 @@ def test_nominated_gang_takes_linear_work():
     assert many < 4 * few
 
 
+def test_gang_whose_victims_must_stay_takes_linear_work():
+    """On each cluster one workload may be evicted, and a part needs two: each assignment excludes two clusters."""
+
+    def work(clusters: int) -> int:
+        engine, gang = Engine(Policy(reclaim=EVICTING)), HyperJobGang("h/1", 2, 2)
+        engine.queue_changed(Queue(QueueName("a"), parent=ROOT, deserved={"cpu": 20}))
+        for number in range(clusters):
+            engine.queue_changed(Queue(QueueName(f"q-{number}"), parent=ROOT, deserved={"cpu": 10}))
+            engine.cluster_changed(cluster(f"m-{number:03}", cpu=15), 1)
+            for victim in range(3):
+                fields = {"queue": f"q-{number}", "on": f"m-{number:03}", "admitted_at": 1 + number}
+                engine.workload_changed(workload(f"v-{number}-{victim}", {"cpu": 5, "pods": 1000}, **fields), 1)
+        for number in range(2):
+            engine.workload_changed(workload(f"p-{number}", {"cpu": 9, "pods": 1000}, queue="a", gang=gang), 1)
+        return work_of(lambda: finish(engine.plan_in_steps(400_000)))
+
+    few, many = (work(clusters) for clusters in (12, 36))
+    assert many < 3.5 * few
+
+
 def test_victims_of_an_advance_reservation_take_bounded_work():
     def work(count: int) -> tuple[int, int]:
         clusters = (ClusterName("m"),)

@@ -31,6 +31,9 @@ from controller.engine.state.resources import EMPTY, Resources, add, elementwise
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 
+#: Maximum number of assignments that are tried for a HyperJob.
+_MAX_ASSIGNMENTS = 8
+
 
 class PreemptionPolicy(Protocol):
     """Decides which victims may be evicted for a preemptor."""
@@ -300,9 +303,15 @@ def parts_to_admit(workloads: WorkloadIndex, head: Head, feasibility_cache: Feas
 def find_gang_plan(
     queue_shares: QueueShares, head: Head, parts: "GangParts", victim_search: VictimSearch
 ) -> PreemptionPlan | None:
-    """Return a plan that admits all *parts*; ``None`` where there is none."""
+    """Return a plan that admits all *parts*; ``None`` where there is none.
+
+    Where the victims on the clusters of an assignment may not be evicted, the parts are assigned without these.
+    """
     candidates, policy, set_aside = victim_search
-    while (assigned := parts.assign_clusters(set_aside, candidates)) is not None:
+    for _ in range(_MAX_ASSIGNMENTS):
+        assigned = parts.assign_clusters(set_aside, candidates)
+        if assigned is None:
+            break
         cluster_of = {part.uid: name for name, cluster in assigned.clusters.items() for part in cluster.parts}
         attempt = PreemptionAttempt(
             queue_shares,
