@@ -58,7 +58,8 @@ def status_in_member(manifest: Object, run: Run) -> Status:
         pods = {_PODS[run.phase]: run.running} if run.phase in _PODS else {}
         return nonempty({**pods, "minAvailable": min_available(manifest), "pending": run.waiting, "state": state})
     if is_a(manifest, BATCH_JOBS):
-        return nonempty(_suspended_job(run) if spec_of(manifest).get("suspend") else _batch_job(run))
+        is_suspended = spec_of(manifest).get("suspend") and not run.phase.is_final
+        return nonempty(_suspended_job(run) if is_suspended else _batch_job(run))
     if not is_a(manifest, *REPLICATED):
         return {}
     replicas = int(spec_of(manifest).get("replicas", 1))

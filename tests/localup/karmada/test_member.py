@@ -51,6 +51,16 @@ def test_suspended_job_begins_when_it_is_resumed():
     assert (cluster.runs[job].running, cluster.next_change()) == (2, 60)
 
 
+def test_finished_job_that_is_suspended_stays_finished():
+    cluster, job = Member({PODS: 10_000}), key("a")
+    cluster.submit(job, parse_workload(batch_job(suspend=False), run_time=1), 0)
+    for now in (0, 10):
+        cluster.advance(now)
+    cluster.submit(job, parse_workload(batch_job(suspend=True), run_time=1), 50)
+    cluster.advance(50)
+    assert "completionTime" in status_in_member(batch_job(suspend=True), cluster.runs[job])
+
+
 @pytest.mark.parametrize("now", [55, 60], ids=["running", "completed"])
 def test_job_continues_from_its_status_after_a_restart(now):
     cluster, job, workload = Member({PODS: 10_000}), key("a"), parse_workload(batch_job(suspend=False), run_time=1)
