@@ -424,6 +424,15 @@ def add_deployment(history: HistoryBuilder, *, replicas: int, cpu: str, **record
     history.change("resourcebindings", "web-deployment", binding)
 
 
+def admit_beside_finished_job_that_a_taint_evicted(history: HistoryBuilder) -> None:
+    history.job("ended", cpu=2)
+    history.admit("ended", clusters=["m1"])
+    history.report("ended", "Completed")
+    history.change_binding("ended", clusters=[], gracefulEvictionTasks=[{"fromCluster": "m1"}])
+    history.job("other", cpu=2)
+    history.admit("other")
+
+
 def admit_gang_that_was_smaller_before(history: HistoryBuilder) -> None:
     history.job("before", cpu=1)
     history.admit("before")
@@ -495,6 +504,7 @@ PERMITTED = [
     admit_with_gangs_that_request_no_cpu,
     admit_before_an_end_is_seen_beside_a_gang_of_the_plan,
     admit_beside_resized_job_on_a_shrunken_cluster,
+    admit_beside_finished_job_that_a_taint_evicted,
     admit_gang_that_was_smaller_before,
     admit_beside_finished_job_whose_work_was_removed,
     admit_deployment_without_replicas_above_the_limit,

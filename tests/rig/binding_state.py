@@ -91,8 +91,9 @@ class BindingState:
 
     @property
     def is_finished(self) -> bool:
-        """Return whether it has ended in each of its clusters."""
-        return bool(self.clusters) and {*self.clusters} <= {*self.ended}
+        """Return whether it has ended in each of its clusters, or in those that Karmada has taken it from since."""
+        clusters = self.clusters or (() if self.suspended else self.leaving)
+        return bool(clusters) and {*clusters} <= {*self.ended}
 
     @property
     def holds(self) -> bool:

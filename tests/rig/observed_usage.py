@@ -373,7 +373,7 @@ def placement(binding: BindingState) -> Sequence[str]:
 
 
 def _is_placed_again(before: BindingState | None, after: BindingState) -> bool:
-    if before is None or not before.clusters:
+    if before is None or not (before.clusters or before.is_finished):
         return after.suspended
     return before.is_finished or bool(Tally(after.clusters) - Tally(before.clusters))
 
