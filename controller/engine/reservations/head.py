@@ -151,9 +151,9 @@ class StarvationTimers:
             self._replace(key, BlockedHead(workload.uid, now))
 
     def try_again(self, workload: Workload, policy: HeadReservationPolicy, now: int) -> None:
-        """Restart the timer of *workload*, which gets no reservation now; a second later without a delay (O8)."""
+        """Let the timer of *workload*, which gets no reservation now, expire after the delay, not its pause (O8)."""
         pause_ms = policy.pause_ms(self.expirations.get(workload.uid, 0))
-        self.reset(workload, now if pause_ms else now + MIN_PAUSE_MS)
+        self.reset(workload, now + (policy.after_ms or MIN_PAUSE_MS) - pause_ms)
 
     def expired(self, policy: HeadReservationPolicy, now: int) -> list[WorkloadClass]:
         """Return the class of the first head with an expired timer, of each queue without a reservation."""
