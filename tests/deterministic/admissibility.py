@@ -99,8 +99,8 @@ class AdmissibilityChecker:
             has_run = bool({*binding.running, *binding.ended} & {*binding.clusters})
             for name in binding.clusters:
                 cluster = self._now.get((kinds.CLUSTERS, ("", name)))
-                # A copy may be added to one that runs, which an eviction would stop.
-                if not binding.moved_at or has_run or name in binding.silent:
+                # A copy may be added to one that runs, which an eviction would stop; one that runs again is resized.
+                if not binding.moved_at or has_run or name in binding.silent or usage.is_resized(binding.uid):
                     continue
                 if cluster is not None and is_ready(cluster) and _exceeds(usage, binding, name, at):
                     found[binding.uid, name] = f"R1 {key[1]} stays on {name}, where it does not fit,"

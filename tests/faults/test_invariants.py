@@ -472,6 +472,16 @@ def admit_beside_scaled_up_deployment_that_lost_its_cluster(history: HistoryBuil
     history.admit("other", on="m2")
 
 
+def admit_beside_scaled_down_deployment_on_a_shrunken_cluster(history: HistoryBuilder) -> None:
+    history.cluster("m1", cpu="4")
+    for replicas in (4, 2):
+        add_deployment(history, replicas=replicas, cpu="1", charge={"cpu": "4", "pods": "4"}, clusters=["m1"])
+    history.cluster("m1", cpu="1")
+    history.cluster("m2", cpu="2")
+    history.job("other", cpu=2)
+    history.admit("other", on="m2")
+
+
 def admit_beside_replicas_without_clusters_on_a_silent_cluster(history: HistoryBuilder) -> None:
     add_deployment(history, replicas=2, cpu="1", charge={"cpu": "2", "pods": "2"}, clusters=["m1"])
     history.change_binding("web", of="deployment", clusters=[])
@@ -510,6 +520,7 @@ PERMITTED = [
     admit_deployment_without_replicas_above_the_limit,
     admit_beside_deployment_that_no_cluster_runs,
     admit_beside_scaled_up_deployment_that_lost_its_cluster,
+    admit_beside_scaled_down_deployment_on_a_shrunken_cluster,
     admit_beside_replicas_without_clusters_on_a_silent_cluster,
     write_counts_state_and_annotation_of_a_queue_in_turn,
 ]

@@ -47,7 +47,7 @@ class ObservedUsage:
         self._placed_at: dict[str, float] = {}
         """When Karmada placed a binding without an admission, by uid: a suspended one, or again a finished one."""
         self._resized: set[str] = set()
-        """Bindings, by uid, that have finished, or run more often, since their admission: what runs is resized (D7)."""
+        """Bindings, by uid, that have finished, or run more often, since their admission (D7)."""
         self.jobs: dict[Key, dict[str, Any]] = {}
         """Last state of each job, including deleted ones."""
         self._decided: dict[str, dict[str, Any]] = {}
@@ -316,7 +316,7 @@ class ObservedUsage:
         """Yield by how much workloads that run again, or were resized, exceed at most the capacity of each cluster."""
         again, more = dict[str, requests.Amount](), dict[str, requests.Amount]()
         for holder in self.holders():
-            if holder.uid in self._resized or self._requests_more_than_recorded(holder):
+            if self.is_resized(holder.uid) or self._requests_other_than_recorded(holder):
                 own = self.charges[holder.uid].get(resource, 0)
                 for name in placement(holder):
                     again[name] = again.get(name, 0) + own
@@ -327,10 +327,14 @@ class ObservedUsage:
             excess = self.held_on(name).get(resource, 0) - self.certain_capacity(name, resource, at)
             yield max(min(excess, amount) + more.get(name, 0), 0)
 
-    def _requests_more_than_recorded(self, holder: BindingState) -> bool:
+    def is_resized(self, uid: str) -> bool:
+        """Return whether a binding has finished, or run more often, since its admission."""
+        return uid in self._resized
+
+    def _requests_other_than_recorded(self, holder: BindingState) -> bool:
         charge, present = requests.amounts(holder.record.get("charge")), self.requests_of(holder)
         count = len(holder.clusters) or holder.copies
-        return any(amount * count > charge.get(name, 0) for name, amount in present.items())
+        return any(present.get(name, 0) * count != charge.get(name, 0) for name in {*present, *charge})
 
     def _share_of_pool(self, cluster: str, resource: str, at: float) -> requests.Amount:
         free = max(self.free_capacity(cluster, resource, at) - self.external.least(cluster, resource, at), 0)
