@@ -92,9 +92,11 @@ def test_demo_beyond_its_time_limit_names_stuck_jobs(demo):
     process = demo("--seconds", "3")
     output = process.communicate(timeout=LIMIT_SECONDS)[0]
     assert process.returncode == 1
-    assert "time limit reached after 3 s" in output
-    assert re.search(r"team-a/train-01 is pending as InsufficientCapacity: ", output)
-    assert "last lines of the log of controller:" in output
+    _, limit, problems = output.partition("time limit reached after 3 s")
+    assert limit
+    # How far it has come depends on the machine.
+    assert "team-a/train-01 " in problems
+    assert "last lines of the log of " in problems
 
 
 @pytest.mark.long
