@@ -390,6 +390,8 @@ class AdmissionPass:
         self._refused_borrowing = False
         if self.borrowing:
             self.borrowing.invalidate(workload.queue)
+        for queue in self.preemption_candidates.queues_of(workload.gang):
+            (self.borrowing or self.preemption_candidates).invalidate(queue)
 
 
 _CLASSES_PER_PART: Final = 200

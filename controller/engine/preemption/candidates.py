@@ -111,6 +111,7 @@ class PreemptionCandidates:
         self._workloads = workloads
         self._cluster_usage = cluster_usage
         self._by_queue: dict[QueueName, list[Victim]] = {}
+        self._queues_by_gang: dict[HyperJobGang, set[QueueName]] = {}
         self._priorities = VictimPriorities(policy)
 
     def queues(self) -> list[Node]:
@@ -129,12 +130,17 @@ class PreemptionCandidates:
             ]
             for gang in {workload.gang for workload in admitted if workload.gang is not None}:
                 victims += self._gang_victims(gang, node)
+                self._queues_by_gang.setdefault(gang, set()).add(queue)
             self._by_queue[queue] = sorted(victims, key=lambda victim: victim.rank)
         return self._by_queue[queue]
 
     def invalidate(self, queue: QueueName) -> None:
         """Drop the cached victims of *queue*."""
         self._by_queue.pop(queue, None)
+
+    def queues_of(self, gang: HyperJobGang | None) -> frozenset[QueueName]:
+        """Return the queues whose victims depend on the number of parts of *gang* that have started."""
+        return frozenset(self._queues_by_gang.get(gang, ())) if gang is not None else frozenset()
 
     def _gang_victims(self, gang: HyperJobGang, node: Node) -> list[Victim]:
         """Return the victims of a gang in one queue: single parts where it has some to spare, and all together.
