@@ -4,7 +4,7 @@ The search assumes that evictions in progress have finished. A policy decides wh
 see ``reclaim``. The search changes no usage.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import NamedTuple, Protocol
@@ -23,11 +23,11 @@ from controller.engine.placement.fit import (
 from controller.engine.placement.part_order import PartOrder, PartSorter
 from controller.engine.preemption.attempt import PreemptionAttempt, RankedVictims, SelectionRank, SetAside, Shortage
 from controller.engine.preemption.candidates import Rank as VictimRank
-from controller.engine.preemption.candidates import Victim, each_part_once
+from controller.engine.preemption.candidates import Victim, without_parts
 from controller.engine.state.cluster_state import ClusterState
 from controller.engine.state.clusters import ClusterName
 from controller.engine.state.pending import PendingWorkloads
-from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, fits, subtract, total
+from controller.engine.state.resources import EMPTY, Resources, add, elementwise_max, fits, positive, subtract, total
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 
@@ -110,6 +110,17 @@ def _by_cluster(victims: Iterable[Victim]) -> dict[ClusterName, list[Victim]]:
         for name in {cluster_charge.cluster for cluster_charge in victim.cluster_charges}:
             by_cluster.setdefault(name, []).append(victim)
     return by_cluster
+
+
+def _each_workload_once(victims: Iterable[Victim]) -> Iterator[Victim]:
+    """Yield *victims*; of the parts of a gang together only those that are not yielded one by one."""
+    single = set[Victim]()
+    for victim in victims:
+        if not victim.parts:
+            single.add(victim)
+            yield victim
+        elif not single.issuperset(victim.parts):
+            yield without_parts(victim, single)
 
 
 def select_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> bool:
@@ -339,14 +350,20 @@ def find_gang_plan(
 
 
 def _allowed_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> list[Victim]:
-    """Return the victims that a failed *attempt* selects first, and those that may be evicted in addition to these."""
+    """Return the victims without those that a failed *attempt* may not evict.
+
+    On the clusters that lack capacity that is in addition to the victims that it selects first, elsewhere alone.
+    """
     attempt.unselect_all()
     _select_until_it_fits(attempt, victims, policy)
     selected = {workload.uid for victim in attempt.selected for workload in victim.workloads}
+    lacking = {name for names in attempt.shortage().clusters.values() for name in names}
+    alone = _AllowedAlone(policy, attempt.without_victims())
     return [
         victim
         for victim in victims.everywhere
         if selected.issuperset(workload.uid for workload in victim.workloads)
+        or (lacking.isdisjoint(charge.cluster for charge in victim.cluster_charges) and alone.allows(attempt, victim))
         or (attempt.may_select(victim) and _evaluate(attempt, attempt.unselected(victim), policy)[0])
     ]
 
@@ -393,7 +410,10 @@ class ClusterAfterEvictions:
             raise AssertionError(f"{self.cluster_state.name} cannot hold {part.path}")
         self._evicted, free = needed
         self.parts.append(part)
-        self.requested = elementwise_max(self.requested, add(self._assigned, self._required(requirements)))
+        required = positive(self._required(requirements))
+        self.requested = elementwise_max(
+            self.requested, {name: amount + self._assigned.get(name, 0) for name, amount in required.items()}
+        )
         self._assigned = add(self._assigned, requirements.requests)
         self._free = subtract(free, requirements.requests)
 
@@ -435,7 +455,7 @@ class GangParts:
     def assign_clusters(self, set_aside: SetAside, candidates: Iterable[Victim] = ()) -> GangAssignment | None:
         """Return clusters for all parts after evicting *candidates*; ``None`` if they fit in no order."""
         victims = {
-            name: [(victim.rank, victim.charge_on(name)) for victim in each_part_once(on_cluster)]
+            name: [(victim.rank, victim.charge_on(name)) for victim in _each_workload_once(on_cluster)]
             for name, on_cluster in _by_cluster(candidates).items()
         }
         assigned = self._assign(self._parts, victims, set_aside)
