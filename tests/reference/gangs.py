@@ -1,15 +1,17 @@
-"""Rules G1, O5 and C5 for HyperJobs in their plainest form, where nothing is evicted.
+"""Rules G1, O5 and C5 for HyperJobs in their plainest form; where parts have others evicted, for a single cluster.
 
-A HyperJob has its turn with the first of its parts that fits alone. With ``FairShareFirst`` the engine may give it the
-turn of a part that exceeds the limit of its queue, which changes the order of decisions in one of some thousand states.
+A HyperJob has its turn with the first of its parts that fits alone. With ``FairShareFirst`` or reclaim the engine may
+give it the turn of a part that exceeds the limit of its queue, which changes the order of decisions in one of some
+thousand states.
 """
 
 from collections.abc import Iterable
+from dataclasses import replace
 from fractions import Fraction
 from itertools import combinations
 
 from controller.engine.state.hierarchy import ROOT
-from tests.reference.order import Model
+from tests.reference.order import Exchange, Model
 from tests.reference.state import Amounts, Decision, Job, Running, State, fits, total
 
 Placed = list[tuple[Job, tuple[str, ...]]]
@@ -19,8 +21,10 @@ Placed = list[tuple[Job, tuple[str, ...]]]
 def plan(state: State) -> list[Decision]:
     """Return the decisions of one plan in order."""
     model = GangModel(state)
+    model.admit_nominated()
     while model.step():
         pass
+    model.admit_nominated()
     return model.decisions
 
 
@@ -38,9 +42,9 @@ class GangModel(Model):
         return [part for part in self.parts[hyperjob] if part.name not in self.settled]
 
     def missing(self, hyperjob: str) -> int:
-        """Return how many parts must still start together."""
-        parts = self.parts[hyperjob]
-        return parts[0].minimum - (len(parts) - len(self.pending(hyperjob)))
+        """Return how many parts must still start together; nominated ones have not started."""
+        started = [part for part in self.parts[hyperjob] if part.name in self.settled.keys() - self.nominated.keys()]
+        return self.parts[hyperjob][0].minimum - len(started)
 
     def starts_together(self, job: Job) -> bool:
         return bool(job.hyperjob) and self.missing(job.hyperjob) > 1
@@ -100,11 +104,13 @@ class GangModel(Model):
         return head is not None and head.hyperjob != part.hyperjob and not self.is_held_up(head)
 
     def fifo_head(self, queue: str) -> Job | None:
-        return next(iter(self.in_turn(queue)), None) if self.tree.queues[queue].fifo else None
+        """Return the first workload of a fifo queue, also while victims stop for it."""
+        pending = {*self.waiting, *self.leaving, *self.nominated} if self.tree.queues[queue].fifo else ()
+        return min((job for job in map(self.tree.jobs.get, pending) if job.queue == queue), key=self.rank, default=None)
 
     def is_held_up(self, head: Job) -> bool:
         """O5: return whether its HyperJob cannot start without parts that wait behind other heads."""
-        if not self.starts_together(head):
+        if not self.starts_together(head) or head.name not in self.waiting:
             return False
         parts = [part for part in self.pending(head.hyperjob) if part.name in self.waiting]
         heads = (self.fifo_head(part.queue) for part in parts)
@@ -121,20 +127,21 @@ class GangModel(Model):
 
     def together(self, hyperjob: str) -> Placed:
         """G1: return the parts that would be admitted together, in the first order in which enough of them fit."""
-        parts, fleet = self.pending(hyperjob), total(cluster.allocatable for cluster in self.world.clusters)
-
-        def share(part: Job) -> Fraction:
-            amounts = part.requests.items()
-            return max(
-                (Fraction(amount, fleet[name]) for name, amount in amounts if fleet.get(name)), default=Fraction(0)
-            )
-
-        by_choices = sorted(parts, key=lambda part: (len(self.candidates(part)) - part.copies, -share(part)))
-        for order in (parts, by_choices, sorted(parts, key=share)):
+        parts = self.pending(hyperjob)
+        by_choices = sorted(
+            parts, key=lambda part: (len(self.candidates(part)) - part.copies, -self.share_of_all(part))
+        )
+        for order in (parts, by_choices, sorted(parts, key=self.share_of_all)):
             placed = self.placed(order)
             if len(placed) >= self.missing(hyperjob):
                 return placed
         return []
+
+    def share_of_all(self, part: Job) -> Fraction:
+        """Return the largest part of all clusters that *part* requests."""
+        fleet = total(cluster.allocatable for cluster in self.world.clusters)
+        amounts = part.requests.items()
+        return max((Fraction(amount, fleet[name]) for name, amount in amounts if fleet.get(name)), default=Fraction(0))
 
     def placed(self, order: list[Job]) -> Placed:
         """Return those of *order* that fit one after the other, with their clusters."""
@@ -143,7 +150,8 @@ class GangModel(Model):
         settled, current = self.settled, self.current
         self.before_trial = settled
         for part in free:
-            if clusters := self.place(part):
+            clusters = self.place(part)
+            if clusters and self.may_borrow(part):
                 placed.append((part, clusters))
                 self.settled = {**self.settled, part.name: clusters}
                 self.current = {**self.current, part.name: clusters}
@@ -168,11 +176,40 @@ class GangModel(Model):
                 usage = {**usage, part.name: clusters}
         return within
 
+    def would_take(self, job: Job) -> bool:
+        """O3: none of a HyperJob where the parts that must start together in a queue exceed its fair share."""
+        if not self.starts_together(job):
+            return super().would_take(job)
+        parts = [part for part in self.pending(job.hyperjob) if part.name in self.waiting]
+        own = [part for part in parts if part.queue == job.queue]
+        needed = self.missing(job.hyperjob) - (len(parts) - len(own))
+        least = [sorted(part.charge.get(name, 0) for part in own)[: max(needed, 0)] for name in self.tree.resources]
+        used, due = self.tree.used(job.queue, self.settled), self.due[job.queue]
+        exceeds = any(
+            sum(amounts) and used.get(name, 0) + sum(amounts) > due[name]
+            for amounts, name in zip(least, self.tree.resources, strict=True)
+        )
+        return not exceeds and super().would_take(job)
+
+    def count_within(self, hyperjob: str) -> int:
+        """O3: return how many parts stay within the fair shares one after the other, whether they fit or not."""
+        usage, count = self.settled, 0
+        for part in self.pending(hyperjob):
+            if part.name in self.waiting and self.within(part, ROOT, usage):
+                usage, count = {**usage, part.name: ()}, count + 1
+        return count
+
+    def are_together(self, name: str, other: str) -> bool:
+        one, two = self.tree.jobs[name], self.tree.jobs[other]
+        return super().are_together(name, other) or bool(one.hyperjob and one.hyperjob == two.hyperjob)
+
     def within_fair_shares(self, heads: dict[str, Job]) -> dict[str, Job]:
-        is_first = self.policy.queue_order == "FairShareFirst"
+        is_first = self.reclaim or self.policy.queue_order == "FairShareFirst"
         return {name: job for name, job in heads.items() if is_first and self.stays_within(job)}
 
     def stays_within(self, job: Job) -> bool:
+        if self.starts_together(job) and not self.together(job.hyperjob):
+            return self.count_within(job.hyperjob) >= self.missing(job.hyperjob)
         if self.starts_together(job):
             return len(self.within_parts(job.hyperjob)) >= self.missing(job.hyperjob)
         return self.within(job, ROOT)
@@ -180,10 +217,54 @@ class GangModel(Model):
     def can_admit(self, job: Job) -> bool:
         return super().can_admit(job) and (not self.starts_together(job) or bool(self.together(job.hyperjob)))
 
+    def exchange(self, job: Job) -> Exchange | None:
+        """P3: return the victims for as few parts as can start together, in one queue: the first, or the smallest."""
+        if not self.starts_together(job):
+            return super().exchange(job)
+        choices = [parts for parts in self.least(job) if all(part.copies == 1 for part in parts)]
+        if any(self.fits_after_evictions(self.combined(parts)) for parts in choices):
+            return None
+        for parts in choices:
+            for order in (parts, sorted(parts, key=self.share_of_all, reverse=True)):
+                if found := super().exchange(self.combined(order)):
+                    return found[0], found[1], order
+        return None
+
+    def least(self, job: Job) -> list[list[Job]]:
+        """Return the parts that may have others evicted: the first ones by name, and the smallest."""
+        parts, missing = self.pending(job.hyperjob), self.missing(job.hyperjob)
+        able = [part for part in parts if part.name in self.waiting and part.queue == job.queue]
+        if any(part.name in self.nominated for part in self.parts[job.hyperjob]) or len(able) < missing:
+            return []
+        smallest = sorted(able, key=self.share_of_all)[:missing]
+        return [able[:missing], [part for part in able if part in smallest]]
+
+    def combined(self, parts: list[Job]) -> Job:
+        """Return a job that needs what *parts* need, which start one after the other on one cluster."""
+        before, gang = dict[str, int](), dict[str, int]()
+        for part in parts:
+            needed = {name: amount + before.get(name, 0) for name, amount in part.gang.items() if amount}
+            gang |= {name: max(amount, gang.get(name, 0)) for name, amount in needed.items()}
+            before = total([before, part.requests])
+        job = replace(
+            parts[0],
+            name=" ".join(part.name for part in parts),
+            requests=before,
+            gang=gang,
+            charge=before,
+            priority=min(part.priority for part in parts),
+            affinity=next((part.affinity for part in parts if part.affinity), ()),
+            never=any(part.never for part in parts),
+            preserved=any(part.preserved for part in parts),
+            evictions=max(part.evictions for part in parts),
+        )
+        self.tree.jobs[job.name] = job
+        return job
+
     def admit(self, job: Job | None) -> bool:
         if job is None or not self.starts_together(job):
             return super().admit(job)
-        is_within = self.policy.queue_order == "FairShareFirst" and self.stays_within(job)
+        is_within = (self.reclaim or self.policy.queue_order == "FairShareFirst") and self.stays_within(job)
         for part, clusters in self.within_parts(job.hyperjob) if is_within else self.together(job.hyperjob):
             self.admit_to(part, clusters)
         return True

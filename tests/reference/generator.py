@@ -8,12 +8,13 @@ from typing import TypeVar
 
 from controller.engine.plan import Evict
 from controller.engine.policy import AdvanceReservation, Ageing, EvictionPolicy, Policy
-from controller.engine.state.clusters import Affinity, Spread
-from controller.engine.state.hierarchy import ROOT, Queue, QueueName
+from controller.engine.state.clusters import Affinity, ClusterName, Spread
+from controller.engine.state.hierarchy import ROOT, Queue, QueueName, QueueState
 from controller.engine.state.workloads import (
     Admission,
     ClusterCharge,
     HyperJobGang,
+    SchedulingRequirements,
     Workload,
     WorkloadDetails,
     WorkloadState,
@@ -67,6 +68,84 @@ def draw_gangs(seed: int) -> Objects:
     policy = reconfigure(state, Policy(state.policy.queue_order, state.policy.tenant_fairness)).policy
     policy = replace(policy, ageing=Ageing())
     return replace(state, policy=policy, queues=queues, workloads=tuple(objects.fitting(workloads, state.clusters)))
+
+
+def draw_gang_evictions(seed: int) -> Objects:
+    """Return a state of full clusters with running HyperJobs, or of one cluster with pending ones too."""
+    random = Random(f"gang evictions {seed}")
+    resources = random.choice([["cpu"], ["cpu"], ["cpu", "memory"]])
+    objects = RandomObjects(random, most=random.choice([2, 3, 4]), resources=resources)
+    has_preemptors = objects.chance(60)
+    objects.clusters = CLUSTERS[: 1 if has_preemptors else random.choice([1, 2, 3])]
+    queues = [replace(queue, state=QueueState.OPEN) for queue in objects.hierarchy(random.randint(2, 5))]
+    queues = [queue if objects.chance(25) else replace(queue, capability={}, guarantee={}) for queue in queues]
+    names = leaves(queues)
+    lenders = random.sample(names, min(len(names), random.choice([1, 1, 2])))
+    running = [
+        part for number in range(random.randint(1, 3)) for part in _together(objects, f"h{number}", lenders, names)
+    ]
+    running += [objects.workload(number, _whole(objects), queue=random.choice(names)) for number in range(objects.most)]
+    running = [_admitted(workload, random.choice(objects.clusters), objects) for workload in running]
+    pending = [
+        objects.workload(number, objects.requirements(), queue=random.choice(names), priority=random.choice([0, 5, 10]))
+        for number in range(10, 10 + random.randint(1, 5))
+    ]
+    if has_preemptors:
+        for number in range(random.randint(1, 2)):
+            pending += _together(objects, f"g{number}", names, names)
+    clusters = []
+    for name in objects.clusters:
+        charged = total(
+            job.requirements.requests for job in running if job.admission.cluster_charges[0].cluster == name
+        )
+        has = {resource: charged.get(resource, 0) + random.choice([0, 0, 0, 1, 2]) for resource in resources}
+        clusters.append(replace(objects.cluster(name), used={}, allocatable={"pods": 1_000_000, **has}))
+    workloads = random.sample([*running, *pending], len(running) + len(pending))
+    policy = objects.policy(
+        reclaim=objects.eviction(80, [0, 0, 300_000]), preemption=objects.eviction(50, [0, 0, 300_000])
+    )
+    return Objects(policy, tuple(queues), tuple(clusters), tuple(workloads))
+
+
+def _together(
+    objects: RandomObjects, name: str, queues: Sequence[QueueName], others: Sequence[QueueName]
+) -> list[Workload]:
+    """Return the parts of a HyperJob, most of them equal and in one of *queues*."""
+    random, size = objects.random, objects.random.randint(1, 4)
+    gang = HyperJobGang(f"{name}/1", size, max(random.choice([size, size, size - 1, size - 2]), 1))
+    queue, priority, same, since = (
+        random.choice(queues),
+        random.choice([0, 0, 5]),
+        _whole(objects),
+        objects.random.randint(0, 5),
+    )
+    parts = (
+        objects.workload(
+            part,
+            random.choice([same, same, _whole(objects)]),
+            namespace="one",
+            queue=random.choice([queue, queue, queue, queue, random.choice(others)]),
+            priority=random.choice([priority, priority, priority, 5]),
+            created_at=since * 1000,
+            preserved=objects.chance(4),
+            evictions=random.choice([0] * 9 + [3]),
+            gang=gang,
+        )
+        for part in range(size)
+    )
+    return [replace(part, uid=WorkloadUid(f"{name}-{n}"), name=f"{name}-{n}") for n, part in enumerate(parts)]
+
+
+def _whole(objects: RandomObjects) -> SchedulingRequirements:
+    """Return requirements that go whole to any one cluster."""
+    made = objects.requirements()
+    return replace(made, placement=replace(made.placement, affinity=None, spread=ONE))
+
+
+def _admitted(workload: Workload, cluster: ClusterName, objects: RandomObjects) -> Workload:
+    requests, ran = workload.requirements.requests, objects.random.choice([60, 600, 3000, 4000])
+    admission = Admission(requests, (ClusterCharge(cluster, requests),), admitted_at=NOW - ran * 1000)
+    return replace(workload, state=WorkloadState.ADMITTED, admission=admission)
 
 
 def draw_evicting(seed: int) -> Objects | None:

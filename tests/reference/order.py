@@ -7,7 +7,7 @@ from itertools import pairwise
 from controller.engine.state.clusters import Cluster
 from controller.engine.state.hierarchy import ROOT
 from tests.engine.worlds import NOW
-from tests.reference.preemption import Preemption, Reclaim, evictable
+from tests.reference.preemption import Preemption, Reclaim, Victim, evictable, to_spare, victims_in
 from tests.reference.shares import Exact, Tree, fair_shares
 from tests.reference.state import (
     Amounts,
@@ -24,6 +24,8 @@ from tests.reference.state import (
 )
 
 INFINITE = Fraction(10**9)
+Exchange = tuple[list[Victim], str, list[Job]]
+"""Victims, and the cluster of the jobs that they are evicted for."""
 
 
 def plan(state: State) -> list[Decision]:
@@ -314,7 +316,8 @@ class Model:
     def pending_within_fair_share(self, name: str) -> list[Job]:
         """Return the pending workloads below a queue that together stay within its fair share, in order."""
         if name in self.tree.leaves():
-            order = [job for job in self.in_turn(name, exchange=True) if self.would_take(job)]
+            order = self.in_turn(name, exchange=True)
+            order = [job for job in (order[:1] if self.tree.queues[name].fifo else order) if self.would_take(job)]
         else:
             order = [job for child in self.tree.children(name) for job in self.pending_within_fair_share(child)]
         queues, kept = self.tree.queues, list[Job]()
@@ -326,22 +329,44 @@ class Model:
 
     def would_take(self, job: Job) -> bool:
         """Return whether candidate clusters would fit the job after everything reclaimable is evicted."""
-        rest = {name: at for name, at in self.settled.items() if not self.is_movable(name)}
+        rest = less(self.settled, *self.movable())
         takers = [each for each in self.candidates(job) if self.has_room(job, each.name, rest, releases=False)]
         return len(takers) >= max(job.copies, 1)
 
-    def is_movable(self, name: str) -> bool:
-        """Return whether a running job could be reclaimed from its borrowing queue before a reservation begins."""
-        job = self.tree.jobs[name]
-        used = self.tree.used(job.queue, self.settled)
-        has_borrowed = any(amount > self.due[job.queue][resource] for resource, amount in used.items())
+    def movable(self) -> list[Job]:
+        """Return the running jobs that could be reclaimed from borrowing queues before a reservation begins."""
+        victims = sorted(victims_in(self, self.settled), key=lambda victim: self.last_evicted(*victim))
+        movable: list[Job] = []
+        for victim in victims:
+            spare = to_spare(self, self.settled, victim[0].hyperjob)
+            alone = sum(part.hyperjob == victim[0].hyperjob for part in movable) if len(victim) == 1 and spare else -1
+            if alone < spare and self.is_movable(victim):
+                movable += [job for job in victim if job not in movable]
+        return movable
+
+    def is_movable(self, victim: Victim) -> bool:
+        queue, charge = victim[0].queue, total(job.charge for job in victim)
+        used = self.tree.used(queue, self.settled)
+        has_borrowed = any(amount > self.due[queue][resource] for resource, amount in used.items())
         keeps_guarantee = all(
-            used[resource] - amount >= self.tree.guarantee(job.queue, resource)
-            for resource, amount in job.charge.items()
+            used[resource] - amount >= self.tree.guarantee(queue, resource)
+            for resource, amount in charge.items()
             if amount
         )
-        is_movable = has_borrowed and keeps_guarantee
-        return is_movable and self.is_reclaimable(job, ROOT, self.policy.head_reservation.after_ms)
+        after = self.policy.head_reservation.after_ms
+        return has_borrowed and keeps_guarantee and all(self.is_reclaimable(job, ROOT, after) for job in victim)
+
+    def fits_after_evictions(self, job: Job) -> bool:
+        rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
+        return bool(rooms) and not self.tree.lacking(job, self.settled)
+
+    def last_evicted(self, *jobs: Job) -> tuple:
+        """P3: return the last one of *jobs* in the order of victims of one branch."""
+        queues, ageing = self.tree.queues, self.policy.ageing
+        return max(
+            (queues[job.queue].priority, job.priority + raised_by(ageing, job.since, NOW - job.ran), job.ran, job.name)
+            for job in jobs
+        )
 
     def is_reclaimable(self, job: Job, common: str, within: int = 0) -> bool:
         """P1, P4: whether reclaim by a queue outside *common* may evict a job within *within* seconds."""
@@ -357,17 +382,27 @@ class Model:
         job = self.first(self.within_fair_shares(heads) or heads)
         if job is None:
             return False
-        victims, cluster = self.exchange(job) or ([], "")
-        for victim in victims:
+        victims, cluster, jobs = self.exchange(job) or ([], "", [])
+        for victim in self.with_parts([victim for together in victims for victim in together]):
             del self.settled[victim.name]
             if not self.held_otherwise(victim):
                 self.leaving.add(victim.name)
-            self.decisions.append(Decision("Evict", victim.name, job.name))
-        del self.waiting[job.name]
-        self.settled[job.name] = self.nominated[job.name] = (cluster,)
-        self.decisions.append(Decision("Nominate", job.name, cluster))
+            self.decisions.append(Decision("Evict", victim.name, jobs[0].name))
+        for nominated in jobs:
+            del self.waiting[nominated.name]
+            self.settled[nominated.name] = self.nominated[nominated.name] = (cluster,)
+        self.decisions.append(Decision("Nominate", jobs[0].name, cluster))
         self.due = self.fair_shares()
         return True
+
+    def with_parts(self, evicted: list[Job]) -> list[Job]:
+        """G1: return *evicted* with the other parts of their HyperJobs where too few would be left."""
+        left = [self.tree.jobs[name] for name in sorted(less(self.settled, *evicted)) if name not in self.nominated]
+        for job in list(evicted):
+            parts = [part for part in left if part.hyperjob == job.hyperjob] if job.hyperjob else []
+            evicted += parts if len(parts) < job.minimum else []
+            left = [part for part in left if part not in evicted]
+        return evicted
 
     def fair_shares(self) -> Mapping[str, Exact]:
         pending = [self.tree.jobs[name] for name in (*self.waiting, *self.leaving)]
@@ -377,27 +412,47 @@ class Model:
         """P5: admit nominated workloads that fit, in order; free capacity is retained for the others."""
         kept: list[str] = []
         in_order = list(self.nominated.items())
-        for position, (name, (nominated,)) in enumerate(in_order):
-            job = self.tree.jobs[name]
-            del self.settled[name], self.nominated[name]
-            younger = {other: at for other, at in in_order[position + 1 :] if at == (nominated,)}
-            usage = {**self.current, **{other: self.nominated[other] for other in kept}}
-            names = [cluster.name for cluster in self.candidates(job)]
-            names = [
-                candidate
-                for candidate in names
-                if self.fits_before(job, candidate, usage, younger if candidate == nominated else {})
-            ]
-            if names and not self.tree.lacking(job, self.settled) and not self.tree.lacking(job, self.current):
-                at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
-                self.settled[name] = self.current[name] = (at,)
-                self.admitted.add(name)
-                if not job.nominated:
-                    self.decisions.remove(Decision("Nominate", name, nominated))
-                self.decisions.append(Decision("Admit", name, at))
+        for name, _ in in_order:
+            if name in kept or name not in self.nominated:
+                continue
+            together = [other for other in self.nominated if self.are_together(name, other)]
+            before = self.settled, self.current, self.nominated, self.decisions
+            self.settled, self.current, self.nominated, self.decisions = (
+                {**self.settled},
+                {**self.current},
+                {**self.nominated},
+                [*self.decisions],
+            )
+            if all(self.admit_one_nominated(other, kept, in_order) for other in together):
+                self.admitted.update(together)
             else:
-                self.settled[name] = self.nominated[name] = (nominated,)
-                kept.append(name)
+                self.settled, self.current, self.nominated, self.decisions = before
+                kept += together
+
+    def are_together(self, name: str, other: str) -> bool:
+        return name == other
+
+    def admit_one_nominated(self, name: str, kept: Iterable[str], in_order: list[tuple[str, tuple[str, ...]]]) -> bool:
+        """Admit one nominated workload; return whether it fits."""
+        job, (nominated,) = self.tree.jobs[name], self.nominated[name]
+        del self.settled[name], self.nominated[name]
+        position = [other for other, _ in in_order].index(name)
+        younger = {other: at for other, at in in_order[position + 1 :] if at == (nominated,)}
+        usage = {**self.current, **{other: self.nominated[other] for other in kept}}
+        names = [cluster.name for cluster in self.candidates(job)]
+        names = [
+            candidate
+            for candidate in names
+            if self.fits_before(job, candidate, usage, younger if candidate == nominated else {})
+        ]
+        if not names or self.tree.lacking(job, self.settled) or self.tree.lacking(job, self.current):
+            return False
+        at = min(names, key=lambda cluster: (cluster != nominated, self.preference(job, cluster)))
+        self.settled[name] = self.current[name] = (at,)
+        if not job.nominated:
+            self.decisions = [made for made in self.decisions if made != Decision("Nominate", name, nominated)]
+        self.decisions.append(Decision("Admit", name, at))
+        return True
 
     def fits_before(self, job: Job, cluster: str, usage: Running, younger: Running) -> bool:
         """Return whether a nominated job fits, where *younger* nominations do not bind it."""
@@ -415,15 +470,12 @@ class Model:
         asked = job.requests if kept is not None and cluster not in self.nominated_clusters() else job.gang
         return fits(asked, self.left(cluster, usage, kept))
 
-    def exchange(self, job: Job) -> tuple[list[Job], str] | None:
+    def exchange(self, job: Job) -> Exchange | None:
         """Return the victims for *job* and its cluster, by reclaim or else preemption; empty if nothing is missing."""
-        if job.copies > 1:
-            return None
-        rooms = [cluster for cluster in self.candidates(job) if self.has_room(job, cluster.name, self.settled)]
-        if rooms and not self.tree.lacking(job, self.settled):
+        if job.copies > 1 or self.fits_after_evictions(job):
             return None
         for search in (self.reclaim and Reclaim(self, job), self.preemption and Preemption(self, job)):
             best = search.best() if search else None
             if best:
-                return best
+                return *best, [job]
         return None

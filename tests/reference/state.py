@@ -15,7 +15,7 @@ Running = Mapping[str, tuple[str, ...]]
 """The clusters of each running job."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Job:
     """A job that runs whole on one or several clusters; *clusters* are set while it runs."""
 
