@@ -31,8 +31,10 @@ from controller.engine.state.resources import EMPTY, Resources, add, elementwise
 from controller.engine.state.workload_index import WorkloadIndex
 from controller.engine.state.workloads import SchedulingRequirements, Workload, WorkloadUid
 
-#: Maximum number of assignments that are tried for a HyperJob.
+#: Maximum number of assignments that are tried for a HyperJob, and of pairs of a part and a cluster in all of them: a
+#: search interrupts the cycle no longer than the first assignment of a large HyperJob does.
 _MAX_ASSIGNMENTS = 8
+_MAX_PAIRS = 20_000
 
 
 class PreemptionPolicy(Protocol):
@@ -319,7 +321,8 @@ def find_gang_plan(
     Where the victims on the clusters of an assignment may not be evicted, the parts are assigned without these.
     """
     candidates, policy, set_aside = victim_search
-    for _ in range(_MAX_ASSIGNMENTS):
+    pairs = len(parts.classes) * len(_by_cluster(candidates))
+    for _ in range(max(min(_MAX_ASSIGNMENTS, _MAX_PAIRS // max(pairs, 1)), 1)):
         assigned = parts.assign_clusters(set_aside, candidates)
         if assigned is None:
             break
