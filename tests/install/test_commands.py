@@ -253,7 +253,8 @@ def install_job(plane):
     ],
 )
 def test_install_job_is_stopped_before_the_removal(plane, command, install_job, status, is_stopped):
-    command("apply")
+    # The API server deletes the definitions of an earlier test asynchronously.
+    wait_until(lambda: command("apply").returncode == 0, "the installation")
     plane.admin.merge(f"{install_job}/status", {"status": {"startTime": "2026-01-01T00:00:00Z", **status}})
     flags = ["--host-kubeconfig", plane.kubeconfig("admin"), "--host-namespace", HOST]
     result = command("remove", *flags, "--job", "install-1", "--wait-seconds", "1")
