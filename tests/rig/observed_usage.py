@@ -320,9 +320,7 @@ class ObservedUsage:
                 own = self.charges[holder.uid].get(resource, 0)
                 for name in placement(holder):
                     again[name] = again.get(name, 0) + own
-                    if not holder.clusters:
-                        # All its replicas may be charged there.
-                        more[name] = more.get(name, 0) + self.whole(holder).get(resource, 0) - own
+                    more[name] = more.get(name, 0) + self._of_other_replicas(holder, resource)
         for name, amount in again.items():
             excess = self.held_on(name).get(resource, 0) - self.certain_capacity(name, resource, at)
             yield max(min(excess, amount) + more.get(name, 0), 0)
@@ -344,12 +342,14 @@ class ObservedUsage:
 
     def _most_held_on(self, cluster: str, resource: str) -> requests.Amount:
         """Return what the controller may charge at most in *cluster*: of what has no clusters, all replicas."""
-        moved = (
-            self.whole(holder).get(resource, 0) - self.charges[holder.uid].get(resource, 0)
-            for holder in self.holders()
-            if not holder.clusters and cluster in placement(holder)
-        )
+        moved = (self._of_other_replicas(holder, resource) for holder in self.holders() if cluster in placement(holder))
         return sum(moved, self.held_on(cluster).get(resource, 0))
+
+    def _of_other_replicas(self, holder: BindingState, resource: str) -> requests.Amount:
+        """Return what *holder* may be charged in each cluster beside one replica, if it has no clusters any more."""
+        if holder.clusters:
+            return 0
+        return self.whole(holder).get(resource, 0) - self.charges[holder.uid].get(resource, 0)
 
     def _promised(self, parent: str, queue: str, resource: str, at: float) -> requests.Amount:
         """Return the lowest total guarantee of the siblings of *queue* within the lag; 0 if they may be scaled down."""

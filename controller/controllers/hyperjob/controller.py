@@ -359,11 +359,11 @@ class HyperJobController:
         namespaces = {item.key.namespace for item in items}
         self._last_passes = {name: at for name, at in self._last_passes.items() if name in namespaces}
         turns: Counter[str] = Counter()
-        keys = []
+        ranks: dict[WorkItem, tuple[int, float]] = {}
         for item in items:
-            keys.append((turns[item.key.namespace], self._last_passes.get(item.key.namespace, 0.0)))
+            ranks[item] = turns[item.key.namespace], self._last_passes.get(item.key.namespace, 0.0)
             turns[item.key.namespace] += 1
-        return [items[index] for index in sorted(range(len(items)), key=keys.__getitem__)]
+        return sorted(items, key=ranks.__getitem__)
 
     def _end_resync(self) -> None:
         """End the resync in progress once all its items are processed."""

@@ -160,7 +160,7 @@ class PreemptionCandidates:
         victims = singles if spare else []
         if len(evictable) < len(admitted) or len(singles) <= spare:
             return victims
-        return [*victims, all_together(singles)]
+        return [*victims, _all_together(singles)]
 
     def _victim(self, workload: Workload, node: Node, spare: int | None = None) -> Victim:
         priority, charge = self._priorities.of(workload), workload.admission.charge if workload.admission else EMPTY
@@ -177,7 +177,7 @@ class PreemptionCandidates:
         return all(cluster_state.is_usable for cluster_state in cluster_states)
 
 
-def all_together(parts: Sequence[Victim]) -> Victim:
+def _all_together(parts: Sequence[Victim]) -> Victim:
     """Return the victim that consists of *parts* of one gang in one queue."""
     return Victim(
         tuple(part.workloads[0] for part in parts),
@@ -192,10 +192,10 @@ def all_together(parts: Sequence[Victim]) -> Victim:
 def without_parts(victim: Victim, evicted: Container[Victim]) -> Victim:
     """Return *victim* without those of its parts that are *evicted* one by one; a part of a gang is always left."""
     rest = [part for part in victim.parts if part not in evicted]
-    return victim if len(rest) == len(victim.parts) else all_together(rest)
+    return victim if len(rest) == len(victim.parts) else _all_together(rest)
 
 
-def each_part_once(victims: Iterable[Victim]) -> Iterator[Victim]:
+def _each_part_once(victims: Iterable[Victim]) -> Iterator[Victim]:
     """Yield the first parts of each gang that may be evicted one by one, all its others together, and other victims."""
     singles: dict[HyperJobGang | None, set[Victim]] = {}
     for victim in victims:
@@ -302,7 +302,7 @@ class ReclaimableCapacity:
                 continue
             if max(evictable_at, victim.stays_until) <= latest:
                 evictable.append(victim)
-        for victim in each_part_once(evictable):
+        for victim in _each_part_once(evictable):
             for cluster_charge in victim.cluster_charges:
                 freed[cluster_charge.cluster] = add(freed.get(cluster_charge.cluster, EMPTY), cluster_charge.charge)
         return freed

@@ -321,7 +321,8 @@ def find_gang_plan(
     Where the victims on the clusters of an assignment may not be evicted, the parts are assigned without these.
     """
     candidates, policy, set_aside = victim_search
-    pairs = len(parts.classes) * len(_by_cluster(candidates))
+    clusters = {cluster_charge.cluster for victim in candidates for cluster_charge in victim.cluster_charges}
+    pairs = len(parts.classes) * len(clusters)
     for _ in range(max(min(_MAX_ASSIGNMENTS, _MAX_PAIRS // max(pairs, 1)), 1)):
         assigned = parts.assign_clusters(set_aside, candidates)
         if assigned is None:
@@ -355,7 +356,8 @@ def find_gang_plan(
 def _allowed_victims(attempt: PreemptionAttempt, victims: RankedVictims, policy: PreemptionPolicy) -> list[Victim]:
     """Return the victims without those that a failed *attempt* may not evict.
 
-    On the clusters that lack capacity that is in addition to the victims that it selects first, elsewhere alone.
+    One on a cluster that lacks capacity must be allowed in addition to the victims that are selected first; one on
+    another cluster must be allowed alone.
     """
     attempt.unselect_all()
     _select_until_it_fits(attempt, victims, policy)
